@@ -24,7 +24,7 @@ std::string TextOf(const json::Object& chunk) {
 
 }  // namespace
 
-// The server's own sentence about what is wrong.
+// The server's own sentence about the error.
 std::string ErrorOf(const std::string& body, int status) {
   const auto value = json::Parse(body);
   if (value.ok() && value->is_object()) {

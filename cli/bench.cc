@@ -36,7 +36,7 @@ struct BenchArguments {
   AskOptions server;
 };
 
-// What is asked for, checked.
+// The requested load, checked.
 struct BenchPlan {
   BenchRequests requests;
   BenchSettings settings;
@@ -402,7 +402,7 @@ absl::Status RunLoad(const BenchArguments& a, BenchPlan& plan,
   return absl::UnavailableError("no request succeeded");
 }
 
-// vLLM takes several bounds behind one --goodput.
+// vLLM accepts several bounds after one --goodput.
 std::vector<std::string> SpreadGoodput(const std::vector<std::string>& args) {
   const auto is_bound = [&args](size_t i) {
     return i < args.size() && !args[i].starts_with("-") && args[i].find(':') != std::string::npos;

@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<BenchPrompt>> ShareGpt(const DatasetOptions& options,
     const json::Object* answer = (*turns)[1].if_object();
     if (question == nullptr || answer == nullptr) continue;
     BenchPrompt prompt{StringAt(*question, "value"), {}, options.output_len};
-    // Without a tokenizer at hand an answer's length is taken as four bytes a token.
+    // Without a tokenizer an answer's length is estimated at four bytes a token.
     constexpr int64_t kBytesPerToken = 4;
     if (prompt.output_len == 0) {
       const auto bytes = static_cast<int64_t>(StringAt(*answer, "value").size());
@@ -113,7 +113,7 @@ absl::StatusOr<std::string> ReadDataset(const std::string& path) {
   return text;
 }
 
-// Has the server tokenize the words. Nothing where it has no such route.
+// Makes the server tokenize the words. Empty where it has no such route.
 std::vector<int64_t> IdsOf(const Vocabulary& vocabulary, const AskOptions& server,
                            const std::atomic<bool>& cancelled) {
   json::Object body;
@@ -179,7 +179,7 @@ std::vector<BenchPrompt> RandomPrompts(const DatasetOptions& options, const Voca
     Append(random, vocabulary, length, as_text, prompt);
     prompts.push_back(std::move(prompt));
   }
-  // Requests of one prefix come mixed, as they do in service.
+  // Requests of different prefixes are mixed, as they are in service.
   for (size_t i = prompts.size(); repeated && i > 1; --i) {
     std::swap(prompts[i - 1], prompts[random() % i]);
   }

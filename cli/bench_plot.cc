@@ -1,4 +1,4 @@
-// The plots of `quire bench serve`: one SVG of four panels that stands by itself.
+// The plots of `quire bench serve`: one self-contained SVG of four panels.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -60,7 +60,7 @@ bool TextOfChunk(const json::Object& chunk, std::string& text) {
   return true;
 }
 
-// What the events of one answer say.
+// Reads the events of one answer.
 class AnswerReader {
  public:
   AnswerReader(double begin, double sent, BenchResult& result)
@@ -106,7 +106,7 @@ class AnswerReader {
   BenchResult& result_;
 };
 
-// The usage of the end, dealt out among the chunks: no chunk says how many tokens it holds.
+// The usage at the end, divided among the chunks: no chunk states how many tokens it holds.
 void DealTokens(BenchResult& result) {
   const size_t chunks = result.chunk_times.size();
   result.chunk_tokens.assign(chunks, 1);
@@ -187,7 +187,7 @@ std::vector<BenchResult> SendAll(const BenchRequests& requests,
   int64_t streams = std::min(static_cast<int64_t>(prompts.size()), kMaxBenchStreams);
   if (requests.max_concurrency > 0) streams = std::min(streams, requests.max_concurrency);
   std::vector<std::thread> threads;
-  try {  // the system may have no more threads: then those that there are do it all
+  try {  // the system may refuse more threads: then the existing ones do all the work
     while (static_cast<int64_t>(threads.size()) < streams) threads.emplace_back(work);
   } catch (const std::system_error&) {
     if (threads.empty()) work();

@@ -1,5 +1,5 @@
-// `quire config show`: what a program would run with, and whence each value came. It asks the
-// program itself, which then runs nothing.
+// `quire config show`: the settings that a program would run with, and the source of each value. It
+// queries the program itself, which then runs nothing.
 #include <algorithm>
 #include <cstdio>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kDefaultProgram = "serve";
 
-// The program to ask, and how it is called.
+// The program to query, and its name on the command line.
 struct Asked {
   std::string path;
   std::vector<std::string> args;
@@ -54,7 +54,7 @@ int RunConfig(const CommandInputs& inputs) {
                        false);
   schema.Group("Output");
   schema.Add({.name = "json", .help = "Writes JSON; stands before PROGRAM.", .target = &json});
-  // Ours end at PROGRAM, or at the first flag that is not ours.
+  // Our own flags end at PROGRAM, or at the first flag that is not ours.
   CommandInputs own = inputs;
   const auto is_ours = [](const std::string& arg) {
     return arg == "--json" || arg == "--help" || arg == "-h" || arg == "--describe" ||
@@ -68,7 +68,7 @@ int RunConfig(const CommandInputs& inputs) {
     ++end;
   }
   own.args.resize(end);
-  // Variables are settings of the program that is asked, not of this one.
+  // Variables are settings of the other program, not of this one.
   own.environment.clear();
   if (const std::optional<int> code = Begin(own, schema, "config")) return *code;
   const absl::StatusOr<Asked> asked = ProgramOf(program);

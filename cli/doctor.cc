@@ -1,4 +1,4 @@
-// `quire doctor`: looks at machine, ports, limits, model files and peers, and says what to do.
+// `quire doctor`: checks machine, ports, limits, model files and peers, and says what to do.
 #include <cstdio>
 
 #include "cli/commands.h"
@@ -58,7 +58,7 @@ Finding CheckModel(const DoctorArguments& doctor) {
     return bad(StatusMessage(model.status()), "quire models lists those that stand here");
   }
   const std::string worker = SiblingPath("quire-worker");
-  // What it says of a model that it cannot use goes to standard error: taken in too.
+  // Its message about a model that it cannot use goes to standard error: read that as well.
   const absl::StatusOr<ProgramOutput> output = OutputOf(
       worker, {"--plan", "--plan-bandwidth=1B", "--log-level=off", "--model=" + model->path}, {},
       StandardError::kTaken);

@@ -1,5 +1,5 @@
-// What `quire doctor` says of GPUs, through NVML. A driver that hangs hangs a thread that is left
-// behind, not the program.
+// The GPU checks of `quire doctor`, through NVML. A driver that hangs blocks only a thread that is
+// abandoned, not the program.
 #include <chrono>
 #include <condition_variable>
 #include <memory>
@@ -22,7 +22,7 @@ struct GpuAnswer {
   std::vector<std::pair<NvmlDevice, DeviceReading>> devices;
 };
 
-// Shared with the thread that asks.
+// Shared with the thread that reads.
 struct Question {
   std::mutex mutex;
   std::condition_variable answered;

@@ -1,4 +1,4 @@
-// What this machine has, read from /proc and /sys.
+// The resources of this machine, read from /proc and /sys.
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -25,7 +25,7 @@ std::string ReadText(const std::string& path) {
   return text;
 }
 
-// What stands behind "name" and its colon on its line; empty when there is none.
+// The text after "name" and its colon on its line; empty when there is none.
 std::string FieldOf(const std::string& text, std::string_view name) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -51,7 +51,7 @@ double QuotaOf(const std::string& text) {
   return words >> quota >> period && period > 0 ? quota / period : 0;
 }
 
-// The tightest quota of our cgroup and those above it.
+// The tightest quota of the process's cgroup and those above it.
 double TightestQuota(const std::string& root) {
   const std::string own = ReadText(root + "proc/self/cgroup");
   const size_t colons = own.find("0::/");

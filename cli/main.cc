@@ -1,4 +1,4 @@
-// quire: the command line. What there is stands in the table of cli/commands.cc.
+// quire: the command line. The table in cli/commands.cc lists the commands.
 #include <signal.h>
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // `quire make-weights`: a model of a true shape with made-up values, for load tests and benches
-// where no model is at hand.
+// without a real model.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

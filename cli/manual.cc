@@ -24,7 +24,7 @@ constexpr std::string_view kExitCodes =
     "0: done. 1: failed at run time. 2: bad arguments or configuration. 3: the model cannot be "
     "used. 4: the device cannot be used. 130: interrupted by Ctrl-C.";
 
-// The character at `i`, which is moved behind it: \[u00D7], as groff writes what is not ASCII.
+// The character at `i`, which is moved past it: \[U00D7], as groff writes what is not ASCII.
 std::string RoffCharacter(std::string_view text, size_t& i) {
   const auto first = static_cast<unsigned char>(text[i]);
   const size_t more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
@@ -37,7 +37,7 @@ std::string RoffCharacter(std::string_view text, size_t& i) {
   return name;
 }
 
-// Text of a page: what roff would take for a request or an escape stays what it is.
+// Escapes text for a page, so that roff reads none of it as a request or an escape.
 std::string Roff(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

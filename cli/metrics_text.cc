@@ -12,7 +12,7 @@ namespace quire::cli {
 namespace {
 
 std::optional<double> ReadValue(std::string_view text) {
-  text = text.substr(0, text.find(' '));  // a time may follow
+  text = text.substr(0, text.find(' '));  // a timestamp may follow
   if (text == "+Inf") return std::numeric_limits<double>::infinity();
   if (text == "-Inf") return -std::numeric_limits<double>::infinity();
   double value = 0;

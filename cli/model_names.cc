@@ -9,7 +9,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxEntries = 10'000;  // of one folder; more are passed over
+constexpr int kMaxEntries = 10'000;  // of one folder; further ones are skipped
 
 // The weights below `folder`: safetensors or GGUF files, not deeper.
 struct Content {

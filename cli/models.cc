@@ -1,4 +1,4 @@
-// `quire models`: what can be served by name on this machine.
+// `quire models`: the models that can be served by name on this machine.
 #include <algorithm>
 #include <cstdio>
 

@@ -1,5 +1,5 @@
-// `quire plan`: what serving a model would take, before anything is loaded. quire-worker works it
-// out; a GPU or the memory in question need not be there.
+// `quire plan`: what a model would need, before anything is loaded. quire-worker computes it; the
+// GPU or the memory of the plan need not be present.
 #include <algorithm>
 #include <cstdio>
 #include <deque>
@@ -14,7 +14,7 @@
 namespace quire::cli {
 namespace {
 
-// Flags of the worker that change its plan, told in its own words.
+// Flags of the worker that change its plan, described in the worker's own words.
 constexpr std::string_view kForwarded[] = {"allowed-model-root",
                                            "max-model-len",
                                            "max-num-seqs",
@@ -131,7 +131,7 @@ int RunPlan(const CommandInputs& inputs) {
   if (!plan.bandwidth.empty()) args.push_back("--plan-bandwidth=" + plan.bandwidth);
   const absl::StatusOr<ProgramOutput> output = OutputOf(worker, args, {});
   if (!output.ok()) return Failed("plan", output.status());
-  if (output->exit_code != 0) return output->exit_code;  // the worker has said why
+  if (output->exit_code != 0) return output->exit_code;  // the worker has printed the reason
   if (plan.json) {
     Show(stdout, output->text);
     return 0;

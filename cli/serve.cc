@@ -1,4 +1,5 @@
-// `quire serve`: finds its sibling programs, asks them what they can be told, plans, supervises.
+// `quire serve`: finds its sibling programs, reads the settings that they accept, plans,
+// supervises.
 #include <cstdio>
 
 #include "cli/commands.h"
@@ -10,8 +11,7 @@
 namespace quire::cli {
 namespace {
 
-// The children are told by flags, apart from secrets; what the environment says has been read here
-// already.
+// The children get flags, except for secrets; the environment has been read here already.
 std::vector<std::string> ChildEnvironment(const config::Environment& environment) {
   std::vector<std::string> variables;
   for (const auto& [name, value] : environment) {
@@ -20,8 +20,9 @@ std::vector<std::string> ChildEnvironment(const config::Environment& environment
   return variables;
 }
 
-// A router that would refuse its settings, or the files that they name, or would find a port taken,
-// says so before a worker has loaded the model. 0: it would not; the sentence is its own.
+// If the router would refuse its settings, or the files that they name, or would find a port taken,
+// it reports that before a worker has loaded the model. 0: it would not; the sentence is the
+// router's own.
 absl::StatusOr<int> CheckRouter(const SupervisorOptions& options) {
   config::Environment environment;
   for (const auto* variables : {&options.environment, &options.router_environment}) {

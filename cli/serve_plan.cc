@@ -12,8 +12,8 @@
 namespace quire::cli {
 namespace {
 
-// Chosen by serve itself; giving them would break what it promises.
-// Between its own children, on loopback, it needs no certificates: those given are for clients.
+// Chosen by serve itself; setting them would break what serve promises. Between its own children,
+// on loopback, it needs no certificates: the flags for certificates are for clients.
 constexpr std::string_view kOwnOfRouter[] = {"worker",
                                              "worker-metrics",
                                              "worker-file",
@@ -37,7 +37,7 @@ bool Contains(const std::string_view (&names)[N], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-// One flag of a child, with the place its value goes.
+// One flag of a child, with the place of its value.
 struct Forwarded {
   config::FlagDescription flag;
   bool to_router = false;
@@ -90,13 +90,13 @@ void AddToSchema(Forwarded& f, config::Schema& schema) {
   schema.Add(std::move(flag));
 }
 
-// Never as if it had not been said: a key that somebody meant to ask for would not be asked for.
+// An empty key is never ignored: an operator who meant to require a key would then require none.
 absl::Status IsEmpty(const std::string& flag) {
   return InvalidArgument("--" + flag + ": is empty; give a value, or leave the flag and " +
                          config::VariableName(flag) + " out");
 }
 
-// Lists are told apart by commas there.
+// Commas separate the items of lists there.
 absl::Status AppendVariable(const Forwarded& f, const config::ParseResult& result,
                             std::vector<std::string>& variables) {
   if (!result.IsSet(f.flag.name)) return absl::OkStatus();
@@ -135,8 +135,8 @@ absl::Status HandOn(const std::deque<Forwarded>& forwarded, const config::ParseR
                     ServePlan& plan) {
   for (const Forwarded& f : forwarded) {
     if (f.flag.secret) {
-      // Told in the environment, which only their own user can read. A single one may be empty,
-      // which is none; in a list of keys that would let everyone in.
+      // Passed in the environment, which only the user of the process can read. A single one may be
+      // empty, which means none; an empty one in a list of keys would let everyone in.
       if (!f.flag.repeatable && f.value.empty()) continue;
       std::vector<std::string> variables;
       QUIRE_RETURN_IF_ERROR(AppendVariable(f, result, variables));
@@ -153,7 +153,7 @@ absl::Status HandOn(const std::deque<Forwarded>& forwarded, const config::ParseR
   return absl::OkStatus();
 }
 
-// The arguments, with vLLM's in our words.
+// The arguments, with vLLM's flags translated to ours.
 VllmArguments Translate(const ServeInputs& inputs, const std::deque<Forwarded>& forwarded) {
   const auto additional = inputs.environment.find("VLLM_ADDITIONAL_ARGS");
   return FromVllm(inputs.args,
@@ -164,8 +164,8 @@ VllmArguments Translate(const ServeInputs& inputs, const std::deque<Forwarded>& 
                   });
 }
 
-// Other machines that serve the same model this way: this router uses their workers too, and theirs
-// this worker.
+// Other machines that serve the same model with `quire serve`: this router uses their workers too,
+// and theirs use this worker.
 struct Peers {
   std::string dns, address, ca_file, cert_file, key_file;
 };
@@ -221,7 +221,8 @@ absl::Status PlanPeers(const Peers& peers, ServePlan& plan) {
   const absl::StatusOr<HostPort> dns = ParseHostPort(peers.dns);
   if (!dns.ok()) return Annotate(dns.status(), "--peer-worker-dns");
   plan.worker_listen = JoinHostPort(peers.address, dns->port);
-  // The own worker is one of the name's: who is named twice is one worker.
+  // The name's addresses include this machine's own worker: a worker that is named twice is one
+  // worker.
   plan.router_args.insert(
       plan.router_args.end(),
       {"--worker-dns=" + peers.dns, "--worker-tls-ca-file=" + peers.ca_file,

@@ -51,7 +51,7 @@ struct Supervisor::Child {
   std::string name;
   std::optional<ChildProcess> process;
   RestartPolicy policy;
-  int64_t start_at_ms = 0;  // when it is to be started; −1 not now
+  int64_t start_at_ms = 0;  // when to start it; −1: not now
   bool ready_once = false;
   bool given_up = false;
   std::string listen;  // of the first start, kept for the next ones
@@ -81,7 +81,7 @@ Supervisor::~Supervisor() {
 std::vector<std::string> Supervisor::Arguments(const Child& child) const {
   std::vector<std::string> args = child.is_router ? options_.router_args : options_.worker_args;
   if (child.is_router) {
-    // Once it has served, its ports are kept, also those that the system chose.
+    // Once it has served, its ports are kept, including those that the system chose.
     if (!child.listen.empty()) Replace("--port", PortOf(child.listen), args);
     if (!child.grpc.empty()) Replace("--grpc-port", PortOf(child.grpc), args);
     for (const auto& other : children_) {
@@ -162,7 +162,7 @@ void Supervisor::OnDeath(Child& child, int code) {
     return;
   }
   if (!child.ready_once && IsConfigurationCode(code)) {
-    exit_code_ = code;  // the child has said why
+    exit_code_ = code;  // the child has reported the reason
     Shutdown();
     return;
   }

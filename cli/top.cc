@@ -60,7 +60,7 @@ bool Sleep(int64_t milliseconds, const std::atomic<bool>& interrupted) {
   return !interrupted;
 }
 
-// The terminal's other screen, given back whichever way this ends.
+// The terminal's alternate screen, which is left in every case.
 class Screen {
  public:
   explicit Screen(bool on) : on_(on) { Write("\x1b[?1049h\x1b[?25l"); }
@@ -97,7 +97,7 @@ absl::StatusOr<std::string> Picture(const TopArguments& top, const Look& before,
 absl::Status Watch(const TopArguments& top, bool terminal, const std::atomic<bool>& interrupted) {
   absl::StatusOr<std::unique_ptr<Look>> before = LookAt(top.server, interrupted);
   QUIRE_RETURN_IF_ERROR(before.status());
-  // What is wrong from the beginning is told where it can be read, not on the other screen.
+  // An error at the start is printed where it stays readable, not on the alternate screen.
   if (!top.admin.url.empty()) {
     QUIRE_RETURN_IF_ERROR(AskAdmin(top.admin, "/admin/workers", interrupted).status());
   }

@@ -25,7 +25,7 @@ double Rate(const TopInput& input, std::string_view name, std::string_view label
             std::string_view value = {}) {
   const double rate =
       (input.after.Sum(name, label, value) - input.before.Sum(name, label, value)) / input.seconds;
-  return std::max(rate, 0.0);  // a counter that was set back
+  return std::max(rate, 0.0);  // a counter that was reset
 }
 
 std::string Share(double part, double whole) {

@@ -1,4 +1,4 @@
-// `quire trace`: what became of one request, from a router's admin port.
+// `quire trace`: what happened to one request, from a router's admin port.
 #include <cstdio>
 
 #include "cli/admin_client.h"
@@ -27,7 +27,7 @@ std::string PercentEncoded(const std::string& id) {
   return out;
 }
 
-// What the workers wrote of the request that a router told of.
+// The workers' records of the request that a router reported.
 absl::StatusOr<std::string> WorkerPart(const std::string& body, const std::string& id,
                                        const std::vector<std::string>& files) {
   std::vector<std::string> lines;
@@ -76,7 +76,7 @@ int RunTrace(const CommandInputs& inputs) {
   const std::string path = id.empty() ? "/admin/requests" : "/admin/requests/" + PercentEncoded(id);
   const absl::StatusOr<std::string> body = AskAdmin(admin, path, *inputs.interrupted);
   if (!body.ok()) {
-    // No such request is no unusable model: the command has failed.
+    // An unknown request is not an unusable model: the command has failed.
     Failed("trace", body.status());
     return absl::IsInvalidArgument(body.status()) ? 2 : absl::IsCancelled(body.status()) ? 130 : 1;
   }

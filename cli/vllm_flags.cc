@@ -10,9 +10,9 @@ namespace {
 struct VllmFlag {
   std::string_view name;
   bool takes_value;
-  std::string_view ours;     // our flag for it; empty: it is dropped
-  std::string_view suffix;   // unit that vLLM leaves out
-  std::string_view warning;  // why dropping it is not the same; empty: it is so anyway
+  std::string_view ours;     // our flag for it; empty: the flag is dropped
+  std::string_view suffix;   // the unit that vLLM leaves out
+  std::string_view warning;  // how dropping it differs; empty: it makes no difference
 };
 
 constexpr VllmFlag kFlags[] = {
@@ -22,9 +22,9 @@ constexpr VllmFlag kFlags[] = {
     // There is no log of accesses.
     {"disable-uvicorn-access-log", false, "", "", ""},
     {"disable-access-log-for-endpoints", true, "", "", ""},
-    // Models are data here: none brings code that could be trusted or not.
+    // Models are data here: none contains code that one could trust or not.
     {"trust-remote-code", false, "", "", ""},
-    // Long prompts are always cut; requests are logged when they fail, without their text.
+    // Long prompts are always truncated; failed requests are logged, without their text.
     {"enable-chunked-prefill", false, "", "", ""},
     {"disable-log-requests", false, "", "", ""},
     {"enforce-eager", false, "", "", "answers and their bits are the same either way"},

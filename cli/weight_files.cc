@@ -43,7 +43,8 @@ class File {
   absl::Status status() const {
     return fd_ < 0 ? Failed(path_, "cannot be made", errno) : absl::OkStatus();
   }
-  // Takes the room at once where the file system can, so that a full disk is known before the work.
+  // Allocates the space at once where the file system can, so that a full disk is detected before
+  // the work.
   absl::Status Reserve(int64_t bytes) const {
     if (fallocate(fd_, 0, 0, bytes) == 0) return absl::OkStatus();
     if (errno != EOPNOTSUPP && errno != ENOSYS) return Failed(path_, "cannot be enlarged", errno);
@@ -101,7 +102,7 @@ std::string ShardHead(const WeightShard& shard, WeightType type) {
   return head + text;
 }
 
-// The pieces of one shard, drawn by threads from a ticket.
+// The pieces of one shard, which threads draw by a ticket.
 class ShardWriter {
  public:
   ShardWriter(const WeightFilesOptions& options, const WeightShard& shard, const File& file)
@@ -191,7 +192,7 @@ std::string IndexText(const std::vector<WeightShard>& shards) {
   return json::Serialize(index) + "\n";
 }
 
-// Makes the folder, or takes an empty one. Whether it was made.
+// Creates the folder, or uses an empty one. Returns whether it was created.
 absl::StatusOr<bool> TakeFolder(const std::string& folder) {
   std::error_code error;
   const bool made = fs::create_directories(folder, error);
@@ -208,7 +209,7 @@ absl::StatusOr<bool> TakeFolder(const std::string& folder) {
   return made;
 }
 
-// What stands in a folder while it is written, and leaves it when that fails.
+// The files in a folder while it is written; they are removed when that fails.
 class Folder {
  public:
   Folder(std::string path, bool made) : path_(std::move(path)), made_(made) {}
@@ -316,7 +317,8 @@ absl::StatusOr<int64_t> WriteModelFolder(const WeightFilesOptions& options) {
   Folder folder(options.folder, made);
   struct statvfs room = {};
   if (statvfs(options.folder.c_str(), &room) == 0) {
-    // Full memory file systems without a limit of their own say 0 blocks of 0: they are not asked.
+    // Full memory file systems without a limit of their own report 0 blocks of 0: they are not
+    // checked.
     const int64_t free = static_cast<int64_t>(room.f_bavail) * static_cast<int64_t>(room.f_frsize);
     if (room.f_blocks > 0) QUIRE_RETURN_IF_ERROR(CheckRoom(options.folder, bytes, free));
   }

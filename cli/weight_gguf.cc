@@ -131,7 +131,7 @@ std::string NameOf(const std::string& name) {
   return name;
 }
 
-// What Llama 3's frequencies are divided by.
+// The divisors of Llama 3's frequencies.
 std::vector<float> FrequencyFactors(const ModelShape& shape) {
   std::vector<float> factors;
   if (shape.rope_factor <= 0) return factors;

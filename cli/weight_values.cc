@@ -7,7 +7,7 @@ namespace quire::cli {
 namespace {
 
 // SplitMix64's step and finaliser (Steele, Lea, Flood: "Fast splittable pseudorandom number
-// generators"): a counter through it is a generator that may be entered anywhere.
+// generators"): a counter through it is a generator that can start anywhere.
 constexpr uint64_t kStep = 0x9E3779B97F4A7C15u;
 
 constexpr uint64_t Mix(uint64_t z) {

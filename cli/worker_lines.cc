@@ -19,7 +19,7 @@ std::string Time(const json::Object& object, std::string_view name) {
   return MillisText(std::max(Number(object, name), 0.0) / 1000);
 }
 
-// Router and request number are the wire's key, which both halves of the books have.
+// Router and request number are the wire's key, which both halves of the records have.
 bool IsOf(const json::Object& attempt, const json::Object& request) {
   return Number(attempt, "attempt") >= 1 && json::Find(attempt, "queue_us") != nullptr &&
          Text(attempt, "router") == Text(request, "router") &&

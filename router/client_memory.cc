@@ -5,7 +5,7 @@
 namespace quire {
 namespace {
 
-// What is assumed where neither the kernel nor a cgroup says how much memory there is.
+// Assumed where neither the kernel nor a cgroup reports how much memory there is.
 constexpr int64_t kUnknownUsableBytes = int64_t{2} << 30;
 
 size_t LimitOf(config::Bytes flag, size_t otherwise) {

@@ -1,4 +1,4 @@
-// What no single flag's range says.
+// Checks that no single flag's range covers.
 #include "common/host_port.h"
 #include "router/config.h"
 #include "router/discovery/fetch_asio.h"

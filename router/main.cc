@@ -1,4 +1,4 @@
-// quire-router: takes requests over HTTP and gRPC and has workers answer them.
+// quire-router: accepts requests over HTTP and gRPC and has workers answer them.
 //
 // Exit codes: 0 done, 1 failed at run time, 2 bad arguments or configuration.
 #include <signal.h>

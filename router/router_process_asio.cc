@@ -149,7 +149,7 @@ absl::Status RouterProcess::Start() { return state_->Start(); }
 
 int RouterProcess::Run() {
   state_->executor.Run();
-  state_->background.Stop();  // what it runs reads services, keys and methods
+  state_->background.Stop();  // the code that it runs reads services, keys and methods
   state_->metrics_front.reset();
   state_->admin_front.reset();
   state_->front.reset();
@@ -239,7 +239,7 @@ std::unique_ptr<HttpServices> RouterProcess::State::MakeHttpServices(const HttpL
   return std::make_unique<HttpServices>(std::move(edge), limits);
 }
 
-// What the edges are given.
+// The inputs of the edges.
 void RouterProcess::State::MakeServices() {
   http_services = MakeHttpServices(config.http);
   http_services->limits.max_connection_memory_bytes = memory.connection_bytes;
@@ -264,7 +264,7 @@ void RouterProcess::State::MakeServices() {
   oip::AddOpenInference(*grpc_services, grpc->methods());
 }
 
-// Every record goes by the traces first; the pipeline gives requests their place in one.
+// Every record passes the traces first; the pipeline gives requests their place in one.
 void RouterProcess::State::TraceRecords(PipelineOptions& options) {
   exporter =
       std::make_unique<trace::Exporter>(tracing, trace::HttpSender(tracing), trace_metrics, log);
@@ -358,7 +358,7 @@ void RouterProcess::State::SayReady() {
       log.Warning("--ready-fd cannot be written to");
     }
     if (config.ready_fd > 2) close(config.ready_fd);
-    return;  // the supervisor announces
+    return;  // the supervisor announces it
   }
   const std::vector<ModelEntry> models = pipeline->Models();
   const std::string model = models.empty() ? "" : models.front().name;
@@ -390,7 +390,7 @@ void RouterProcess::State::Drain() {
   pipeline->StartDraining();
   front->StartDraining();
   drain_deadline = executor.clock().Now() + config.drain_timeout;
-  // Tells clients to go elsewhere with what is new, and waits for the calls under way.
+  // Asks clients to go elsewhere with new requests, and waits for running calls.
   grpc->Shutdown(config.drain_timeout + 2 * kFlushTimeout, [this] {
     grpc_has_left = true;
     if (has_left) executor.Stop();
@@ -416,8 +416,7 @@ void RouterProcess::State::AwaitEnd() {
   After(kWatchInterval, &State::AwaitEnd);
 }
 
-// What still waits to be read by its client has a moment more; health checks that are watched would
-// never end.
+// Output that its client has not read yet has a moment more; watched health checks would never end.
 void RouterProcess::State::Leave() {
   has_left = true;
   if (grpc_has_left) return executor.Stop();

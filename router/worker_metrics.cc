@@ -49,7 +49,7 @@ void WorkerMetrics::Ask(std::function<void(std::string)> done) {
   }
 }
 
-// The answer is made in a turn of its own: a reader that speaks here cannot go yet.
+// The answer is made in a separate turn: a reader that calls back here must not be destroyed yet.
 void WorkerMetrics::OnRead() {
   if (--unread_ > 0) return;
   executor_.Post([this, alive = std::weak_ptr(alive_)] {

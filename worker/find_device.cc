@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-// That something is missing for speed is no error.
+// A missing library that only adds speed is not an error.
 void SayFastProducts(const WorkerConfig& config, Logger& log) {
   if (IsBatchInvariant(config)) {
     return log.Info("--no-batch-invariant changes nothing on a CPU, which has one way to compute");
@@ -44,7 +44,7 @@ bool FindDevice(WorkerConfig& config, Logger& log, DeviceChoice& choice, StartFa
   if (!config.gpu.batch_invariant) SayFastProducts(config, log);
   if (choice.gpus.empty()) return true;
   config.rank_backend = "process";
-  // What auto has found may not do what the other settings ask of it.
+  // The device that auto has found may not support the other settings.
   const absl::Status fits = CheckWorkerConfig(config);
   if (!fits.ok()) failure = {kExitBadArguments, StatusMessage(fits)};
   return fits.ok();

@@ -24,7 +24,7 @@ namespace {
 constexpr int32_t kLeastModelLen = 256;  // a default is not made smaller than this to fit memory
 constexpr int kMaxCanaryRounds = 1000;
 
-// Prints how far loading has come.
+// Prints the progress of loading.
 class ProgressPrinter {
  public:
   explicit ProgressPrinter(const Clock& clock)
@@ -75,7 +75,7 @@ class WorkerLoader::Steps {
   std::string Numerics() const {
     return NumericsId(config_, *worker_->backend, program_options_.kv.type, *worker_->model);
   }
-  // Of what fails while weights load: the model's file has been read before.
+  // The exit code of failures while weights load: the model's file has been read before.
   int LoadExitCode() const {
     return AsksForGpu(config_) ? kExitDeviceUnusable : kExitModelUnusable;
   }
@@ -111,7 +111,7 @@ class WorkerLoader::Steps {
 };
 
 absl::Status WorkerLoader::Steps::OpenDevice() {
-  // Where ranks compute, this one only says what they will need.
+  // Where ranks compute, this backend only estimates their needs.
   if (!device_.gpus.empty()) {
     QUIRE_ASSIGN_OR_RETURN(worker_->backend, OpenGpuEstimate(config_.gpu, device_.gpus.front()));
     return absl::OkStatus();
@@ -131,7 +131,7 @@ absl::Status WorkerLoader::Steps::OpenModel() {
   return absl::OkStatus();
 }
 
-// From here on the model's program is the first rank's; those of the others are of the same size.
+// From here on the model's program is the first rank's; the others' programs have the same size.
 absl::Status WorkerLoader::Steps::CutModel() {
   const int ranks = config_.tensor_parallel_size;
   if (ranks > 1) {
@@ -155,7 +155,7 @@ load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
   load::MemoryRequest request;
   request.usable_bytes = limit.usable_bytes;
   request.limited_by_cgroup = limit.from_cgroup;
-  if (!device_.gpus.empty()) {  // of those, whatever the machine has itself
+  if (!device_.gpus.empty()) {  // of those, whatever the machine itself has
     request.usable_bytes = PlannedBytes(device_) * config_.tensor_parallel_size;
     request.limited_by_cgroup = false;
   }
@@ -189,7 +189,7 @@ absl::Status WorkerLoader::Steps::PlanMemory() {
   }
   load::MemoryRequest request = MakeMemoryRequest();
   absl::StatusOr<load::MemoryPlan> plan = load::PlanMemory(request);
-  // The default context is shortened until it fits; one that a flag asks for is not.
+  // The default context is shortened until it fits; one that a flag sets is not.
   while (!plan.ok() && config_.max_model_len == 0 && max_model_len_ / 2 >= kLeastModelLen) {
     max_model_len_ /= 2;
     request.max_model_len = program_options_.max_positions = max_model_len_;
@@ -239,7 +239,7 @@ void WorkerLoader::Steps::SayPlan() const {
                             {"max_model_len", max_model_len_}});
 }
 
-// Which quantised weights the device keeps so: what it expands takes memory and time.
+// Which quantised weights the device keeps quantised: expanding them takes memory and time.
 void WorkerLoader::Steps::SayWeightForms() const {
   if (const std::string text = model::QuantisationText(*worker_->model); !text.empty()) {
     log_.Info("quantised checkpoint", {{"format", text}});
@@ -302,7 +302,7 @@ absl::Status WorkerLoader::Steps::StartRanks() {
   return TakePages(worker_->ranks->page_count());
 }
 
-// What there is memory for once all else has been taken.
+// How many fit into memory once everything else has been allocated.
 absl::Status WorkerLoader::Steps::TakePages(int64_t page_count) {
   const int64_t planned = program_options_.page_count;
   if (page_count >= planned) return absl::OkStatus();
@@ -430,12 +430,12 @@ PlanReport WorkerLoader::Steps::Report() const {
   report.weights = worker_->backend->FormsOfWeights(model.program);
   report.step_weight_bytes = StepWeightBytes(model.program, memory_plan_.weight_bytes);
   report.bandwidth_is_measured = config_.plan_bandwidth.value == 0 && device_.gpus.empty();
-  if (!report.bandwidth_is_measured) {  // a GPU's is not known to who only plans for it
+  if (!report.bandwidth_is_measured) {  // unknown for a GPU that is only planned for
     report.read_bytes_per_second = static_cast<double>(config_.plan_bandwidth.value);
     return report;
   }
   const int threads = ThreadsOfWorker(config_);
-  constexpr int64_t kShareOfMemory = 8;  // what is free here may be less than what is planned for
+  constexpr int64_t kShareOfMemory = 8;  // the memory free here may be less than the plan assumes
   const MemoryLimit here = UsableMemory(ReadMemoryFiles("/"));
   report.read_bytes_per_second =
       MeasureReadBandwidth(clock_, threads, here.usable_bytes / kShareOfMemory);

@@ -1,5 +1,5 @@
-// quire-worker: loads a model, proves that it produces a token, then serves routers until told to
-// leave.
+// quire-worker: loads a model, proves that it produces a token, then serves routers until it gets
+// the order to leave.
 //
 // Threads: this one becomes the rpc thread; the engine, the HTTP port, the background and the
 // kernels have their own. Exit codes: 0 done, 1 failed at run time, 2 bad arguments, 3 model
@@ -63,15 +63,15 @@ std::string VersionJson(const WorkerConfig& config) {
 
 std::string AddressOf(const HostPort& at) { return at.host == "localhost" ? "127.0.0.1" : at.host; }
 
-// What the system calls itself: in a pod the pod's name.
+// The system's own name: in a pod the pod's name.
 std::string MachineName() {
   char name[HOST_NAME_MAX + 1] = {};
   if (gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "worker";
   return name;
 }
 
-// The same after a restart, and no other worker's: machines may share a name where each has an
-// address of its own.
+// The same after a restart, and different from other workers': machines may share a name where each
+// has its own address.
 std::string OwnName(const std::string& listen, int port) {
   const std::string host = listen.substr(0, listen.rfind(':'));
   constexpr std::string_view kAnyMachines[] = {"0.0.0.0", "[::]", "127.0.0.1", "[::1]",
@@ -81,7 +81,7 @@ std::string OwnName(const std::string& listen, int port) {
   return MachineName() + (says_nothing ? "" : "/" + host) + ":" + std::to_string(port);
 }
 
-// The worker says it at the start, before it loads the model.
+// The worker logs it at the start, before it loads the model.
 absl::Status CheckTlsFiles(const WorkerConfig& config) {
   if (config.tls_cert_file.empty()) return absl::OkStatus();
   RealFiles files;
@@ -110,7 +110,7 @@ VllmMetricsOptions ServingOptions(const WorkerConfig& config, const WorkerHello&
           .prefix_caching = hello.prefix_caching};
 }
 
-// How old the engine's work is, for whoever watches from outside.
+// The age of the engine's last work, for observers outside.
 void AddStepAges(Metrics& metrics, const StepProgress& progress, const Clock& clock) {
   Gauge& running = metrics.AddGauge(
       {"quire_worker_step_age_seconds", "Age of the step that runs; 0: none does."});
@@ -129,7 +129,7 @@ void AddStepAges(Metrics& metrics, const StepProgress& progress, const Clock& cl
   });
 }
 
-// Of the file, which is what will be shown next: read when somebody asks.
+// The expiry of the file, which will be shown next: read when metrics are rendered.
 void AddCertificateEnd(Metrics& metrics, const std::string& path) {
   Gauge& end =
       metrics.AddGauge({"quire_worker_certificate_not_after_seconds",
@@ -149,7 +149,7 @@ std::unique_ptr<trace::Exporter> MakeExporter(const trace::TraceSettings& tracin
   return std::make_unique<trace::Exporter>(tracing, trace::HttpSender(tracing), metrics, log);
 }
 
-// Where ranks are on GPUs, the plan is of their memory.
+// Where ranks are on GPUs, the plan covers their memory.
 int64_t FreeOnHost(const WorkerConfig& config, const LoadedWorker& worker) {
   if (worker.device_monitor == nullptr) return worker.plan.free_bytes;
   return UsableMemory(ReadMemoryFiles("/")).usable_bytes / config.workers_on_host;
@@ -208,7 +208,7 @@ class Service {
     return absl::OkStatus();
   }
 
-  // The epoch is this process's alone, the id the same after a restart.
+  // The epoch belongs to this process alone, the id stays the same after a restart.
   void MakeHub(AttemptLog* attempt_log, AttemptTraces& traces) {
     WorkerHello hello = worker_.hello;
     RealRng rng;
@@ -241,7 +241,7 @@ class Service {
     });
   }
 
-  // Until the worker has left. The exit code.
+  // Runs until the worker has left. Returns the exit code.
   int Run() {
     executor_.Run();
     if (leaving_.joinable()) leaving_.join();
@@ -252,7 +252,7 @@ class Service {
   }
 
  private:
-  // After the first token: what is slow from here on has been seen to be fast.
+  // After the first token: a step that is slow from here on was fast before.
   void StartWatchdog() {
     WatchdogOptions options = config_.watchdog;
     options.on_stuck = [this](const std::string& what) {
@@ -333,7 +333,7 @@ class Service {
   LoadedWorker& worker_;
   Health& health_;
   Logger& log_;
-  AsioExecutor executor_;                        // before all that take its clock
+  AsioExecutor executor_;                        // before everything that uses its clock
   const std::shared_ptr<MemoryAccount> memory_;  // of routers
   RpcMetrics rpc_metrics_;
   VllmMetrics vllm_metrics_;
@@ -401,11 +401,11 @@ int RunWorker(const WorkerConfig& config, const DeviceChoice& device,
     return Fail(kExitFailed, StatusMessage(started));
   }
   const int exit_code = service.Run();
-  http->reset();  // before what it reads goes
+  http->reset();  // destroyed before the data that it reads
   return exit_code;
 }
 
-// Says what would be done, and does none of it.
+// Prints the plan, and does none of it.
 int RunPlan(const WorkerConfig& config, const DeviceChoice& device, Logger& log) {
   const RealClock clock;
   Metrics metrics;
@@ -416,8 +416,8 @@ int RunPlan(const WorkerConfig& config, const DeviceChoice& device, Logger& log)
   return kExitDone;
 }
 
-// A model file that is cut short while it is mapped, or a disk that fails, ends the process when
-// the lost page is read: it shall say so. A handler has nothing but globals to speak from.
+// A model file that is truncated while it is mapped, or a disk that fails, ends the process when
+// the lost page is read: this handler reports it. A handler can reach only globals.
 char bus_error_message[512];
 size_t bus_error_size = 0;
 
@@ -436,8 +436,8 @@ void ExplainBusErrors(const std::string& model) {
   signal(SIGBUS, OnBusError);
 }
 
-// A rank of another quire-worker. Its arguments stand behind the rank's own, and have been found
-// good once; what goes wrong is told to that worker.
+// A rank of another quire-worker. Its arguments follow the rank's own, and have been found valid
+// once; errors are reported to that worker.
 int RunRank(const RankProcessArgument& argument, const config::CommandLine& command) {
   if (!BecomeRankProcess(argument)) return kExitFailed;
   std::vector<const char*> arguments(command.argv, command.argv + command.argc);

@@ -160,7 +160,7 @@ double MeasureReadBandwidth(const Clock& clock, int threads, int64_t most_bytes)
     for (std::thread& reader : readers) reader.join();
     const Micros took = clock.Now() - begin;
     const double read = static_cast<double>(each * sums.size() * sizeof(uint64_t));
-    // The sums are looked at, so that they are computed.
+    // The sums are used, so that they are computed.
     const bool all = std::all_of(sums.begin(), sums.end(), [](uint64_t sum) { return sum > 0; });
     if (all && took > 0) best = std::max(best, read * kMicrosPerSecond / static_cast<double>(took));
   }

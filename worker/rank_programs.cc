@@ -161,7 +161,7 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
   return [&shared = config](
              const RankSetup& setup, kernels::Communicator& communicator,
              const RankProgress& progress) -> absl::StatusOr<std::unique_ptr<RankProgram>> {
-    // The engine has found out what --device comes to.
+    // The engine has resolved --device.
     WorkerConfig config = shared;
     if (!setup.device.empty()) config.device = setup.device;
     QUIRE_ASSIGN_OR_RETURN(auto backend, OpenRankBackend(config, setup));
@@ -169,7 +169,7 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
     load.allowed_roots = config.allowed_model_roots;
     load.float_type = FloatTypeOf(config);
     load.rank = {setup.rank, setup.size};
-    // Text is the router's: the engine has read it once to identify the model.
+    // Text is for routers: the engine has read it once to identify the model.
     load.with_text = false;
     load.text_digest = setup.text_digest;
     QUIRE_ASSIGN_OR_RETURN(auto model, model::LoadModel(config.model, load));

@@ -34,7 +34,8 @@ std::string ThreadName(const char* task) {
 }
 
 void Say(int descriptor, const std::string& line) {
-  if (write(descriptor, line.data(), line.size()) < 0) return;  // there is nobody left to tell
+  if (write(descriptor, line.data(), line.size()) < 0)
+    return;  // there is nowhere left to report it
 }
 
 }  // namespace
@@ -51,7 +52,7 @@ struct ThreadStacks::Exchange {
     if (info->si_code != SI_QUEUE || info->si_pid != getpid()) return;
     auto* exchange = static_cast<Exchange*>(info->si_value.sival_ptr);
     const int saved = errno;
-    // One whose time was up must not write into another's frames.
+    // A thread whose time was up must not write into another's frames.
     pid_t self = static_cast<pid_t>(syscall(SYS_gettid));
     if (exchange->asked.compare_exchange_strong(self, 0)) {
       exchange->count = backtrace(exchange->frames.data(), kMaxStackFrames);

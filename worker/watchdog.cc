@@ -14,7 +14,7 @@ namespace quire {
 HangDetector::Verdict HangDetector::Look(Micros now, const StepProgress& progress) {
   const Micros since = progress.running_since_us.load();
   const Micros limit = progress.running_limit_us.load();
-  // A look that comes late means that this process was not running, or hardly.
+  // A late check means that this process was not running, or hardly.
   const Micros late = last_look_ == 0 ? 0 : std::max<Micros>(0, now - last_look_ - 2 * interval_);
   last_look_ = now;
   if (since != step_since_) {
@@ -23,8 +23,8 @@ HangDetector::Verdict HangDetector::Look(Micros now, const StepProgress& progres
     hopeless_ = false;
     if (std::exchange(stuck_age_, std::nullopt).has_value()) return Verdict::kRecovered;
   }
-  // What is slow while it warms up (first touches of weights and caches, a device that loads its
-  // code) has no step to be measured by.
+  // Slow work while it warms up (first touches of weights and caches, a device that loads its code)
+  // has no earlier step to compare with.
   const bool armed = progress.last_step_end_us.load() != 0 && !progress.device_lost.load();
   if (since == 0 || limit == 0 || !armed) return Verdict::kFine;
   if (now > since) excused_ += std::min(late, now - since - excused_);

@@ -104,7 +104,7 @@ json::Object ShortOf(const RequestRecord& record) {
   return line;
 }
 
-// Those that run, then those that have ended; each the youngest first.
+// First the running requests, then the ended ones; each list with the youngest first.
 CallPtr RequestList(HttpServices& services, HttpRequest, Exchange& exchange) {
   json::Array requests;
   for (const RunningRequest& running : services.pipeline.Running({})) {

@@ -161,7 +161,7 @@ std::optional<Refusal> Admission::CheckQuotas(const TenantProfile& tenant, Accou
         "quota: " + std::to_string(tenant.requests_per_minute) + " requests per minute are allowed",
         RetryAfterMs(wait));
   }
-  // Nothing is tokenised for those who have none left.
+  // Nothing is tokenised for tenants that have no tokens left.
   if (const Micros wait = account.tokens.WaitFor(1, now); wait > 0) {
     return Refuse(
         RefusalCause::kTokensPerMinute, tenant,

@@ -80,7 +80,7 @@ void FairQueue::Settle(const QueueEntry& entry, double beyond) {
   const auto it = lane.served.find(entry.tenant);
   if (it != lane.served.end()) {
     it->second += change;
-  } else if (change > 0) {  // forgotten, for it was even with the lane
+  } else if (change > 0) {  // forgotten, since it was even with the lane
     lane.served.emplace(entry.tenant, lane.virtual_time + change);
   }
   ForgetIdle(lane);
@@ -92,8 +92,8 @@ bool FairQueue::HasQueued(const Lane& lane, const std::string& tenant) const {
                      [&](const auto& entry) { return entry.second.contains(tenant); });
 }
 
-// Whoever is not ahead of the lane's time is lifted to it when it comes back anyhow. Of the others,
-// when they are too many, those go that are ahead least.
+// A tenant that is not ahead of the lane's time would be lifted to it on return, so it is
+// forgotten. If there are too many of the others, those that are ahead least are forgotten.
 void FairQueue::ForgetIdle(Lane& lane) {
   if (lane.served.size() <= max_tenants_) return;
   std::vector<std::pair<double, std::string>> idle;
@@ -101,7 +101,7 @@ void FairQueue::ForgetIdle(Lane& lane) {
     if (!HasQueued(lane, tenant)) idle.emplace_back(served, tenant);
   }
   std::sort(idle.begin(), idle.end());
-  // Half of them at once, so that this is rare.
+  // Drops half of them at once, so that this is rare.
   if (idle.size() > max_tenants_)
     idle.resize(idle.size() - max_tenants_ / 2);
   else

@@ -15,7 +15,7 @@
 namespace quire {
 namespace {
 
-// Of a setting that a request with it would be refused for.
+// The error of a setting because of which a request would be refused.
 template <class T, class Owner>
 void LeaveOutUnusable(T Owner::*field, std::optional<T>& setting, GenerationSettings& settings) {
   if (!setting) return;
@@ -73,9 +73,9 @@ class BundleText final : public ModelText {
     bundle_.tokenizer_json = {};
     for (const text::NamedTemplate& named : bundle_.chat_templates) {
       auto compiled = text::ChatTemplate::Compile(named.source);
-      // A template over a limit is no template of a model in use, so the model is not served at
-      // all. One in a dialect that is not supported is told to whoever chats; completions need
-      // none.
+      // A template over a limit is not a template of a model in use, so the model is not served at
+      // all. A dialect that is not supported is an error for chats only; completions need no
+      // template.
       if (absl::IsResourceExhausted(compiled.status())) {
         return Annotate(compiled.status(), "chat_template '" + named.name + "'");
       }

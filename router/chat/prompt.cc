@@ -17,7 +17,7 @@ std::optional<ApiError> CheckSize(std::string_view field, size_t bytes,
   return error;
 }
 
-// What `bytes` of work hold more for as long as this lives.
+// Charges `bytes` of work for the lifetime of this object.
 class WorkMemory {
  public:
   WorkMemory(MemoryHold* hold, size_t bytes) : hold_(hold), bytes_(bytes) {}
@@ -25,7 +25,7 @@ class WorkMemory {
   ~WorkMemory() {
     if (charged_) hold_->Resize(hold_->bytes() - bytes_);
   }
-  // Once. An error where there is no room.
+  // Call it once. An error where there is no memory.
   std::optional<ApiError> Charge(std::string_view field) {
     if (hold_ == nullptr) return std::nullopt;
     charged_ = hold_->TryResize(hold_->bytes() + bytes_);
@@ -49,7 +49,7 @@ class WorkMemory {
   bool charged_ = false;
 };
 
-// A text that has too many tokens, however few it has for its bytes. `rendered`: the template has
+// A text that has too many tokens, even at its lowest estimate. `rendered`: the template has
 // written it.
 std::optional<ApiError> CheckFit(const ModelText& model, std::string_view text, bool rendered,
                                  std::string_view field, const PromptOptions& options) {

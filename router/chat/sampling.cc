@@ -43,12 +43,12 @@ void SetNumbers(const SamplingOptions& options, const GenerationSettings& defaul
   if (Serves(model, kFeaturePenalties)) {
     params.repetition_penalty = defaults.repetition_penalty.value_or(params.repetition_penalty);
   }
-  // The widest, so that min_tokens is judged against what it is meant for.
+  // The widest limit, so that min_tokens is compared with its intended bound.
   params.max_tokens = static_cast<int32_t>(model.max_model_len);
 #define QUIRE_SET_NUMBER(name, range, feature) params.name = options.name.value_or(params.name);
   QUIRE_SAMPLING_NUMBERS(QUIRE_SET_NUMBER)
 #undef QUIRE_SET_NUMBER
-  if (params.top_k == -1) params.top_k = 0;  // which workers of any version take
+  if (params.top_k == -1) params.top_k = 0;  // that workers of any version accept
 }
 
 ApiError TooLong(const PromptSize& prompt, const ModelFacts& model) {
@@ -61,7 +61,7 @@ ApiError TooLong(const PromptSize& prompt, const ModelFacts& model) {
                   field, 0, kContextLengthExceeded};
 }
 
-// The first parameter that is set to something and that the workers do not list.
+// The first parameter that is set and that the workers do not list.
 std::optional<ApiError> CheckServed(const SamplingOptions& options, const SamplingParams& params,
                                     const ModelFacts& model) {
   struct Row {
@@ -93,7 +93,7 @@ std::optional<ApiError> CheckServed(const SamplingOptions& options, const Sampli
   return std::nullopt;
 }
 
-// A beam search is steered by nothing but its own parameters.
+// Only its own parameters steer a beam search.
 std::optional<ApiError> CheckBeams(const SamplingOptions& options, const SamplingParams& params,
                                    const std::vector<TokenId>& eos_token_ids) {
   struct Row {
@@ -136,7 +136,7 @@ std::optional<ApiError> CheckCounts(const SamplingOptions& options, const ModelF
                                   ? std::clamp<int64_t>(model.limits.max_choices, 1, kMaxChoices)
                                   : 1;
   if (options.n < 1 || options.n > max_choices) return OutOfRange("n", 1, max_choices);
-  // A limit of 0 is one that the worker does not name.
+  // A limit of 0 is one that the worker does not state.
   const auto limit = [](uint32_t workers, int64_t ours) {
     return workers == 0 ? ours : std::min<int64_t>(workers, ours);
   };
@@ -193,7 +193,7 @@ Result<SamplingParams> ResolveSampling(const SamplingOptions& options,
   if (auto error = CheckBeams(options, params, defaults.eos_token_ids)) return *error;
   if (options.use_beam_search) {
     params.beam_width = options.n;
-    params.repetition_penalty = 1.0f;  // a default of the model's is not the client's wish
+    params.repetition_penalty = 1.0f;  // a default of the model is not the client's choice
   }
   return params;
 }

@@ -32,7 +32,7 @@ size_t CharacterSize(std::string_view bytes, size_t at) {
   return 0;
 }
 
-// Most texts are plain, from their beginning on: how many bytes of this one, in steps of a word.
+// Most texts are ASCII from their beginning on: the number of such bytes, in steps of a word.
 size_t AsciiSize(std::string_view bytes) {
   size_t size = 0;
   for (uint64_t word = 0; size + sizeof(word) <= bytes.size(); size += sizeof(word)) {

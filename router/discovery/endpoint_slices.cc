@@ -54,7 +54,7 @@ absl::StatusOr<uint32_t> ToPort(int64_t number) {
 
 }  // namespace
 
-// 0: this slice has no such port, so that its endpoints are no workers.
+// 0: 0: this slice has no such port, so that its endpoints are not workers.
 absl::StatusOr<uint32_t> EndpointSlices::PortOf(const json::Object& slice) const {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(port_.data(), port_.data() + port_.size(), number);
@@ -84,7 +84,7 @@ absl::Status EndpointSlices::Put(const json::Object& slice, Slices& into) const 
   for (const json::Value& value : *endpoints) {
     QUIRE_ASSIGN_OR_RETURN(const json::Object* endpoint, json::AsObject(value, "endpoints"));
     QUIRE_ASSIGN_OR_RETURN(const json::Array* addresses, ArrayIn(*endpoint, "addresses"));
-    // The first address stands for the endpoint: so the API defines the list.
+    // The first address represents the endpoint: the API defines the list so.
     if (port == 0 || addresses->empty() || IsTerminating(*endpoint)) continue;
     QUIRE_ASSIGN_OR_RETURN(const std::string_view address,
                            json::AsString(addresses->front(), "addresses"));

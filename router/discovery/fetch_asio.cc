@@ -114,7 +114,7 @@ class Exchanging : public std::enable_shared_from_this<Exchanging> {
     Stop();
     receiver->OnEnd(Annotate(status, shared_.options.server));
   }
-  // True: go on.
+  // True: continue.
   bool Passed(Error error, std::string_view doing) {
     if (receiver_ == nullptr) return false;
     if (!error) return true;

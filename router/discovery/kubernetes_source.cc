@@ -37,7 +37,7 @@ std::string BaseOf(const KubernetesOptions& options) {
          "/endpointslices?labelSelector=" + Escaped(selector);
 }
 
-// What an answer that is not 200 means to whoever runs the router.
+// The meaning of an answer that is not 200 for the operator of the router.
 absl::Status StatusError(int status, std::string_view body) {
   std::string text = "the API server says " + std::to_string(status);
   if (status == 401) text += ": the token of the service account is refused";
@@ -102,7 +102,7 @@ void KubernetesSource::Failed(const absl::Status& why) {
 void KubernetesSource::OnHead(int status, uint32_t retry_after_s) {
   status_ = status;
   retry_after_s_ = retry_after_s;
-  // The list still holds: whatever was wrong is over.
+  // The list is valid again: the previous fault is over.
   if (watching_ && status == kOk) report_.Found(slices_.Targets());
 }
 
@@ -134,7 +134,7 @@ void KubernetesSource::OnBody(std::string_view bytes) {
 bool KubernetesSource::TakeLine(std::string_view line) {
   const absl::StatusOr<EndpointSlices::News> news = slices_.Apply(line);
   if (!news.ok()) {
-    // What was not understood may have been a change: only a list tells.
+    // A line that was not understood may have been a change: only a new list shows.
     ListAnew();
     Failed(Annotate(news.status(), "watch"));
     return false;

@@ -35,11 +35,11 @@ Addresses LookUpBySystem(const std::string& host) {
 namespace {
 
 // Shared by the resolver and the threads of its lookups, whichever lives longer. A thread that
-// comes back late finds no executor any more.
+// returns late finds no executor any more.
 struct Mailbox {
   Mutex mutex;
   Executor* executor ABSL_GUARDED_BY(mutex) = nullptr;  // nullptr: the resolver is gone
-  // Who waits for each name that is being looked up.
+  // The callers for each name that is being looked up.
   std::map<std::string, std::vector<Resolver::Done>> waiting ABSL_GUARDED_BY(mutex);
 };
 
@@ -72,7 +72,7 @@ class ThreadResolver final : public Resolver {
                     std::move(done));
     }
     mailbox_->waiting[host].push_back(std::move(done));
-    // Detached: a lookup cannot be called off, and nothing may wait for it.
+    // Detached: a lookup cannot be cancelled, and nothing may wait for it.
     std::thread([mailbox = mailbox_, look_up = look_up_, host] {
       Answer(*mailbox, host, look_up(host));
     }).detach();

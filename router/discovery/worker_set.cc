@@ -39,7 +39,7 @@ WorkerSet::Changes WorkerSet::Decide(std::span<const Present> workers, Micros no
     }
   }
   idle_since_ = std::move(idle_since);
-  // Those that go make room first.
+  // Leaving workers make room first.
   size_t room = max_workers_ + changes.remove.size() - std::min(max_workers_, workers.size());
   for (const std::string& target : named_) {
     if (room == 0) break;

@@ -17,7 +17,7 @@ PromptKey PromptKeyOf(const Submit& submit) {
 
 DeathLedger::Entry& DeathLedger::Touch(const PromptKey& prompt, uint64_t outputs, Micros now) {
   Entry& entry = entries_[prompt];
-  // Whom nobody holds is listed by its last loss.
+  // A prompt without holders is listed by its last loss.
   if (entry.holders == 0) {
     released_.erase({entry.count.last_loss, prompt});
     released_.insert({now, prompt});

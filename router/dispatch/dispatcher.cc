@@ -60,7 +60,7 @@ void Dispatcher::Start(DispatchRequest request) {
   QUIRE_CHECK_MSG(!live.journal.AllEnded(), "a request starts with a choice to go on with");
   budget_.RequestStarted();
   if (!ledger_.empty()) {
-    // A client that asks again goes on with the deaths that its prompt has met.
+    // A client's repeated request keeps the deaths that its prompt has caused.
     if (ledger_.Refuses(live.Prompt(), Now())) {
       ++counters_.suspect_prompts_refused;
       live.refused = SuspectPromptError();
@@ -69,7 +69,7 @@ void Dispatcher::Start(DispatchRequest request) {
     }
     live.holds_prompt = ledger_.Hold(live.Prompt());
   }
-  // Who came before it goes before it.
+  // Earlier requests go first.
   if (line_.Blocked(live.pool()) && !QUIRE_BUG(carry_on_not_ahead)) {
     Wait(live, PlaceOutcome::kBusy);
     return;
@@ -120,7 +120,7 @@ PlaceOutcome Dispatcher::Place(LiveDispatch& live) {
   const bool bound = !spared.empty() && placed.outcome != PlaceOutcome::kPlaced;
   if ((bound || placed.outcome == PlaceOutcome::kNobody) && live.carry_on &&
       !live.excluded.empty()) {
-    // An answer that has begun is offered again to those that turned it down, a little later.
+    // An answer that has begun is offered again, a little later, to the workers that refused it.
     live.excluded.clear();
     live.retry_at = Now() + kTurnedDownPause;
     return PlaceOutcome::kHeld;
@@ -134,8 +134,8 @@ PlaceOutcome Dispatcher::Place(LiveDispatch& live) {
   return PlaceOutcome::kPlaced;
 }
 
-// Once a worker may have died under a prompt, no more of them have it at once than it may still
-// cost: whoever comes with it then goes where it runs already.
+// Once a worker may have died under a prompt, no more workers run it at once than it may still
+// kill: further requests with it go where it already runs.
 std::vector<WorkerIndex> Dispatcher::SparedFrom(const LiveDispatch& live) const {
   std::vector<WorkerIndex> spared;
   if (ledger_.empty() || QUIRE_BUG(suspects_run_together)) return spared;
@@ -150,7 +150,7 @@ std::vector<WorkerIndex> Dispatcher::SparedFrom(const LiveDispatch& live) const 
     have_it += has_it ? 1 : 0;
     if (!has_it) spared.push_back(WorkerIndex(i));
   }
-  // One at a time may always try, once its verdict has been waited for.
+  // One at a time may always try, once it has waited for the result of open losses.
   if (have_it == 0 || have_it + count < options_.limits.max_worker_deaths) spared.clear();
   return spared;
 }
@@ -179,7 +179,7 @@ bool Dispatcher::IsSuspect(const LiveDispatch& live) const {
   return !ledger_.empty() && IsSuspect(live.Prompt());
 }
 
-// It has to wait for its own sake, whatever room there is.
+// It has to wait for its own reasons, even if there is room.
 bool Dispatcher::Held(const LiveDispatch& live) const {
   const Micros now = Now();
   if (live.refused || now < live.retry_at) return true;
@@ -233,7 +233,7 @@ void Dispatcher::Send(LiveDispatch& live, const RouteChoice& choice) {
   LinkOf(worker).SendSubmit(std::move(submit), live.ticket.uncached_tokens);
   NoteUnseen(worker);
   if (!live.Windowed()) return;
-  // Choices that have more room than the least of them get it by a Grant.
+  // Choices with a larger window than the smallest get the rest by a Grant.
   for (uint32_t choice = 0; choice < live.windows.size(); ++choice) {
     if (live.journal.ended(choice)) continue;
     Window& window = live.windows[choice];
@@ -268,8 +268,8 @@ void Dispatcher::ArmWait(LiveDispatch& live, Micros due) {
   });
 }
 
-// It has failed when nobody was there for the whole of the wait. Time by which this timer ran late
-// is this process's own: whoever came back in it has not been heard yet.
+// It has failed when no worker was there for the whole wait. Time by which this timer ran late is
+// this process's own delay: frames of a worker that returned meanwhile have not been read yet.
 void Dispatcher::WaitOver(RequestNumber request, Micros due) {
   LiveDispatch& live = *live_.at(request);
   if (live.refused) {
@@ -306,11 +306,11 @@ void Dispatcher::TryWaiting() {
   }
 }
 
-// Carry-ons first, then new requests, each the oldest first. Whoever finds no room makes those
-// behind it wait too, unless they need something else than it does. True: somebody found no room.
+// Resumed requests first, then new ones, each in order of age. A request that finds no room makes
+// those after it wait too, unless they need something else. True: some request found no room.
 bool Dispatcher::TryPool(const std::string& pool) {
   bool blocked = false;
-  std::set<std::string> full;  // numerics whose workers have no room for carry-ons
+  std::set<std::string> full;  // numerics whose workers have no room for resumed requests
   for (const RequestNumber number : line_.CarryOns(pool)) {
     LiveDispatch& live = *live_.at(number);
     if (full.contains(live.OutputsFrom())) continue;

@@ -1,4 +1,4 @@
-// What becomes of requests whose worker refuses, leaves or dies: the next attempt, or the end.
+// What happens to requests whose worker refuses, leaves or dies: the next attempt, or the end.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -29,10 +29,10 @@ void Dispatcher::OnLinkUp(WorkerIndex worker, const WorkerHello& hello) {
   } else {
     under = ledger_.Died(worker);
   }
-  // Whether it may be used shows in its phase, and why not in its refusal.
+  // The phase shows whether it may be used, and the refusal why not.
   const absl::Status usable = fleet_.Attached(worker, hello, executor_.clock().UnixSeconds());
   QUIRE_CHECK(usable.ok() || fleet_.worker(worker).phase == WorkerPhase::kRefused);
-  // Requests that it failed may try it again.
+  // Requests that failed there may try it again.
   for (auto& [number, live] : live_) std::erase(live->excluded, worker);
   if (usable.ok() && options_.policy->wants_caches) {
     placement_.index().Greeted(worker, hello, Now());
@@ -81,8 +81,8 @@ bool Dispatcher::OnSilent(WorkerIndex worker) {
   return false;
 }
 
-// The worker goes on with what it has; when it says that its time is up, this router moves what
-// has somewhere to go. What has not runs on there until the worker ends it.
+// The worker continues its work; when its time is up, this router moves the requests that have
+// somewhere to go. The others run on there until the worker ends them.
 void Dispatcher::OnDraining(WorkerIndex worker, uint64_t remaining_ms) {
   fleet_.Draining(worker);
   AtWorker& at = at_[worker.value()];
@@ -136,7 +136,8 @@ void Dispatcher::AskForSnapshots() {
 void Dispatcher::RetryPlacement(LiveDispatch& live, const ApiError& error) {
   QUIRE_CHECK(!live.running);
   if (live.failures > options_.limits.max_failed_attempts) return Fail(live, error);
-  // What has begun is not subject to the budget: that would lose a client's tokens.
+  // The budget does not apply to an answer that has begun: refusing it would lose a client's
+  // tokens.
   if (live.carry_on || live.journal.AnyAccepted()) {
     CarryOn(live, error);
     return;
@@ -147,7 +148,7 @@ void Dispatcher::RetryPlacement(LiveDispatch& live, const ApiError& error) {
     return Fail(live, error);
   }
   const PlaceOutcome outcome =
-      line_.Blocked(live.pool()) ? PlaceOutcome::kBusy : Place(live);  // as a new one would
+      line_.Blocked(live.pool()) ? PlaceOutcome::kBusy : Place(live);  // as for a new request
   if (outcome == PlaceOutcome::kNobody) {
     budget_.GiveBack();
     return Fail(live, error);
@@ -170,7 +171,7 @@ bool Dispatcher::CarryOn(LiveDispatch& live, const ApiError& error) {
   ++live.stalled_carry_ons;
   ++counters_.carry_ons;
   live.carry_on = true;
-  Wait(live, PlaceOutcome::kHeld);  // it takes its place among the carry-ons of its pool
+  Wait(live, PlaceOutcome::kHeld);  // it takes its place among the resumed requests of its pool
   return true;
 }
 
@@ -216,7 +217,8 @@ void Dispatcher::WithdrawCopies(const DeathLedger::Under& under, WorkerIndex los
     if (IsSuspect(prompt)) suspects.insert(prompt);
   }
   if (suspects.empty() || QUIRE_BUG(suspects_run_together)) return;
-  std::vector<std::pair<uint64_t, RequestNumber>> copies;  // with what they lack of the furthest
+  std::vector<std::pair<uint64_t, RequestNumber>>
+      copies;  // with how many outputs they are behind the furthest
   for (const auto& [number, live] : live_) {
     if (!live->running || live->worker == lost || live->suspect_turn) continue;
     if (!suspects.contains(live->Prompt()) || !MayGoOnElsewhere(*live)) continue;
@@ -235,7 +237,7 @@ void Dispatcher::WithdrawCopies(const DeathLedger::Under& under, WorkerIndex los
   }
 }
 
-// What has outputs needs a worker that takes them along.
+// A request with outputs needs a worker that accepts them.
 bool Dispatcher::MayGoOnElsewhere(const LiveDispatch& live) const {
   if (!live.journal.AnyAccepted()) return true;
   const std::vector<std::string>& offered = fleet_.worker(live.worker).hello.features;

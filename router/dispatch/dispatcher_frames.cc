@@ -1,4 +1,4 @@
-// What workers say of attempts, held to the journal.
+// Workers' frames about attempts, compared with the journal.
 #include <algorithm>
 #include <optional>
 
@@ -77,7 +77,7 @@ void Dispatcher::HandlePrompt(WorkerIndex worker, const PromptLogprobs& part) {
   const std::optional<uint32_t> known =
       shaped ? live->journal.AcceptPrompt(part.first_position, count) : std::nullopt;
   if (!known) return HandleBroken(*live);
-  // What is known is not asked for again: a worker that carries on need not compute it.
+  // Known positions are not requested again: a worker that resumes need not compute them.
   if (live->journal.PromptComplete()) live->request.submit.sampling.prompt_logprobs = 0;
   if (*known == count) return;
   if (*known == 0) return listener_.OnPromptLogprobs(part.key.request, part);
@@ -148,8 +148,8 @@ void Dispatcher::HandleEnded(WorkerIndex worker, const Ended& ended) {
   if (live == nullptr || ended.choice >= live->journal.choice_count()) return;
   if (live->journal.ended(ended.choice)) return;  // this router ended it first
   Answered(*live);
-  // A preempted attempt may have found more of its prompt when it came back than when it was
-  // admitted: both books have what the worker counts in the end.
+  // A preempted attempt may find more of its prompt in the cache when it returns than when it was
+  // admitted: both records have the worker's final count.
   if (ended.last_choice && live->report.admitted) {
     const auto prompt = static_cast<uint32_t>(live->request.submit.prompt_ids.size());
     live->report.cached_tokens =
@@ -170,8 +170,8 @@ void Dispatcher::HandleEnded(WorkerIndex worker, const Ended& ended) {
   const bool lost_sight = ended.reason == EndReason::kRouterLost;
   Abandon(*live, /*tell_worker=*/true, AttemptEndOf(ended.reason));
   if (!WorthAnotherAttempt(ended)) return Fail(*live, error);
-  // A worker that drains takes nothing anyway; one that lost sight of this router is as good as any
-  // other; one that failed is not.
+  // A worker that drains accepts nothing anyway; one that lost its connection to this router is as
+  // good as any other; one that failed is not.
   if (drained || lost_sight) {
     CarryOn(*live, error);
     return;
@@ -190,7 +190,7 @@ void Dispatcher::HandleRefused(WorkerIndex worker, const Refused& refused) {
   if (!WorthAnotherWorker(refused.code)) return Fail(*live, error);
   live->excluded.push_back(worker);
   if (refused.code == RefusalCode::kDraining) {
-    CarryOn(*live, error);  // it was on its way when the worker began to drain
+    CarryOn(*live, error);  // it was in flight when the worker began to drain
   } else {
     RetryPlacement(*live, error);
   }

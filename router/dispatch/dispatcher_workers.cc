@@ -1,5 +1,5 @@
-// Which workers a dispatcher has: each has a link as long as it is here. What a pool offers now,
-// with what this router has on the way to it.
+// The workers of a dispatcher: each has a link as long as it is listed here. Also what a pool
+// offers now, including what this router has in flight to it.
 #include <utility>
 
 #include "common/check.h"
@@ -30,10 +30,10 @@ void Dispatcher::RemoveWorker(WorkerIndex worker) {
   if (at.move_timer != 0) executor_.Cancel(at.move_timer);
   at = AtWorker();
   placement_.index().Lost(worker);
-  ledger_.Lives(worker);  // nobody will say any more whether it died
+  ledger_.Lives(worker);  // nothing will show any more whether it died
   if (fleet_.worker(worker).attached) fleet_.Detached(worker, "named no more", Now());
   fleet_.RemoveWorker(worker);
-  // Its index may become another worker's.
+  // Another worker may get its index.
   for (auto& [number, live] : live_) std::erase(live->excluded, worker);
   listener_.OnFleetChanged(worker);
 }
@@ -42,7 +42,7 @@ Room Dispatcher::RoomFor(const std::string& model_id, const RoomNeed& need) cons
   RoomSearch search(need, options_.limits.max_prefill_ahead);
   fleet_.Look(model_id, Now(), [&search](const WorkerView& worker) { return !search.See(worker); });
   const Room room = search.found();
-  // Who waits here already goes first.
+  // Requests that already wait here go first.
   const bool before = line_.Blocked(model_id) && !QUIRE_BUG(carry_on_not_ahead);
   return room == Room::kSome && before ? Room::kFull : room;
 }

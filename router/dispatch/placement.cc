@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// How much of a prompt's beginning says which others begin alike.
+// How much of a prompt's beginning is hashed to find requests with the same beginning.
 constexpr size_t kAffinityTokens = 128;
 
 uint64_t AffinityOf(const Submit& submit) {
@@ -20,8 +20,8 @@ uint64_t AffinityOf(const Submit& submit) {
   return RendezvousWeight(RendezvousKey(submit.salt), bytes);
 }
 
-// Where the same bits come out, if such a worker is there at all; its being busy is no reason to
-// go on with others.
+// Where the same bits come out, if such a worker exists at all; that it is busy is no reason to use
+// others.
 void KeepNumerics(const Placement::Request& request, std::vector<WorkerView>& workers) {
   if (request.numerics_id.empty()) return;
   const auto differs = [&request](const WorkerView& worker) {
@@ -31,8 +31,7 @@ void KeepNumerics(const Placement::Request& request, std::vector<WorkerView>& wo
   std::erase_if(workers, differs);
 }
 
-// Workers that have just come back take what the others have no room for, and a little more with
-// every moment.
+// Workers that have just returned take what the others have no room for, and gradually more.
 void PreferWarm(std::vector<WorkerView>& workers) {
   const auto starting = [](const WorkerView& worker) {
     return worker.slow_start_cap && worker.live_attempts >= *worker.slow_start_cap;
@@ -55,11 +54,11 @@ Placement::Placed Placement::Choose(FleetView& view, const Request& request,
   KeepFitting(query, candidates);
   KeepNumerics(request, candidates);
   if (candidates.empty()) return {PlaceOutcome::kNobody, {}, false};
-  // A request that waits asks again with every step: who cannot take it is not looked up.
+  // A waiting request tries again with every step: workers that cannot take it are not looked up.
   KeepThoseWithRoom(query, candidates);
   PreferWarm(candidates);
   if (candidates.empty()) return {PlaceOutcome::kBusy, {}, false};
-  // Choices share their prompt; what one of them has written is its own.
+  // Choices share their prompt; their outputs are their own.
   std::span<const TokenId> outputs;
   if (request.journal.choice_count() == 1) outputs = request.journal.choices().front().outputs;
   const size_t tokens = submit.prompt_ids.size() + outputs.size();
@@ -91,7 +90,7 @@ Placement::Placed Placement::Choose(FleetView& view, const Request& request,
   ticket.route = {choice.reason, static_cast<uint32_t>(candidates.size()), choice.cached_tokens};
   ticket.uncached_tokens = work - choice.cached_tokens;
   ticket.prediction = {};
-  // Which of several resumed choices a worker looks up first is its own affair.
+  // The worker decides which of several resumed choices it looks up first.
   const bool fresh = request.journal.choice_count() == 1 || request.journal.TotalOutputs() == 0;
   if (ticket.chains != nullptr && fresh) {
     ticket.prediction = index_.Predict(choice.worker, choice.cached_tokens);

@@ -116,7 +116,7 @@ void CacheIndex::MakeStale(WorkerIndex worker, Follower& follower, Micros now) {
   wanted_ = true;
   follower.sequence_known = false;
   follower.event_seq = 0;
-  // Between half and all of it, so that routers that lost the same worker do not ask in step.
+  // Between half and all of it, so that routers that lost the same worker do not request in step.
   const auto half = static_cast<uint64_t>(follower.retry / 2);
   follower.ask_at = now + static_cast<Micros>(half + rng_.Next() % (half + 1));
   follower.retry = std::min(2 * follower.retry, kLastRetry);
@@ -218,7 +218,7 @@ void CacheIndex::Stepped(WorkerIndex worker, const StepFrame& step, Micros now) 
 
 void CacheIndex::Snapshot(WorkerIndex worker, const CacheSnapshotPart& part, Micros now) {
   Follower& follower = Get(worker);
-  // Parts of an answer that nobody waits for any more.
+  // Parts of an answer that is no longer expected.
   if (follower.state != CacheState::kSyncing || part.number != follower.snapshot_number) return;
   if (part.cache_kind >= follower.kinds.size()) return MakeStale(worker, follower, now);
   if (!Store(worker, part.cache_kind, part.hashes)) return MakeOverLimit(worker, follower);
@@ -230,7 +230,7 @@ void CacheIndex::Snapshot(WorkerIndex worker, const CacheSnapshotPart& part, Mic
 // --------------------------------------------------------------------------------- asking the
 // index
 
-// Candidates whose blocks are hashed alike and stand in the same tables.
+// Candidates whose blocks are hashed alike and are in the same tables.
 struct CacheIndex::Group {
   const std::vector<uint64_t>* chain = nullptr;
   const Shard* shard = nullptr;
@@ -274,7 +274,7 @@ void CacheIndex::ScoreGroup(const Group& group, std::span<WorkerView> workers,
   const auto rows_of = [&](int kind, int64_t first, std::span<uint64_t> rows) {
     const auto table = static_cast<size_t>(kind);
     const auto begin = static_cast<size_t>(first);
-    if (table >= tables.size()) {  // nobody ever told of such a block
+    if (table >= tables.size()) {  // no worker ever reported such a block
       std::fill(rows.begin(), rows.end(), 0);
       return;
     }
@@ -303,7 +303,7 @@ CacheVerdict CacheIndex::Judge(WorkerIndex worker, const CachePrediction& predic
     return CacheVerdict::kExact;
   }
   const Follower& follower = Get(worker);
-  // A new epoch, a gap, or more events than are remembered: something lay between.
+  // A new epoch, a gap, or more events than are remembered: other events came between.
   bool raced = follower.generation != prediction.generation || lookup_seq > follower.event_seq ||
                (follower.recent.size() == kRecentEvents &&
                 follower.recent.front().first > prediction.event_seq);

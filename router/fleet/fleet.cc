@@ -100,8 +100,7 @@ absl::Status Fleet::AddPools(const WorkerHello& hello, int64_t now_unix_seconds)
   return absl::OkStatus();
 }
 
-// Makes room: the first one whose model nobody serves goes, for it is what is left of an update
-// long past.
+// Makes room: the first pool without workers is removed, since it is left over from an old update.
 bool Fleet::ForgetPool() {
   const auto forgotten = std::find_if(pools_.begin(), pools_.end(), [&](const Pool& pool) {
     return std::none_of(workers_.begin(), workers_.end(), [&](const WorkerRecord& worker) {
@@ -118,7 +117,7 @@ bool Fleet::ForgetPool() {
   return true;
 }
 
-// What a model's bundle was is forgotten with its pools and workers, so that those who greet under
+// A model's bundle digest is forgotten with its pools and workers, so that workers that greet under
 // ever new model_ids fill nothing.
 void Fleet::ForgetTexts() {
   if (texts_.size() < 2 * limits_.max_pools) return;

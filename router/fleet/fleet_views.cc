@@ -1,5 +1,5 @@
-// What requests ask of the fleet: pools, a model's features, and its workers as policies see them.
-// Nothing of it looks at workers one by one that need not be looked at.
+// The fleet as requests see it: pools, a model's features, and its workers as policies see them.
+// Nothing here reads workers one by one unless it must.
 #include <algorithm>
 
 #include "common/check.h"

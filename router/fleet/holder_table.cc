@@ -11,13 +11,13 @@ namespace {
 
 constexpr size_t kFirstCapacity = 512;
 constexpr size_t kMaxCapacity = size_t{1} << 30;  // a place has 31 bits for a number
-// Reads that are begun together: as many as a core keeps under way, and few where a chain breaks
-// off only here and there.
+// Reads that are started together: as many as a core keeps under way, and few where a chain ends
+// early.
 constexpr size_t kFewAtOnce = 8;
 constexpr size_t kManyAtOnce = 32;
 
-// Block hashes are uniform, but a hostile worker may say what it likes: mixing keeps its chains
-// from lining up with the probes of others.
+// Block hashes are uniform, but a hostile worker may send any: mixing keeps its chains from
+// colliding with the probes of others.
 uint64_t Mixed(uint64_t hash) { return (hash ^ (hash >> 32)) * 0x9E3779B97F4A7C15ull; }
 
 }  // namespace
@@ -86,11 +86,11 @@ bool HolderTable::Add(uint64_t hash, int worker, size_t max_bytes) {
     return true;
   }
   if (slots_.size() == capacity_) {
-    // Twice the size, or the same size without the slots that nobody holds any more.
+    // Twice the size, or the same size without the slots that have no holders any more.
     const size_t held = HeldCount();
     const bool grows = held >= capacity_ / 4 * 3;
     const bool may_grow = 2 * capacity_ <= kMaxCapacity && 2 * capacity_ * kSlotBytes <= max_bytes;
-    // Where little would come free, the next pass over the table would follow soon.
+    // If little became free, the next pass over the table would follow soon.
     if (!may_grow && held > capacity_ / 8 * 7) return false;
     Resize(grows && may_grow ? 2 * capacity_ : capacity_);
     at = Find(hash);
@@ -118,8 +118,8 @@ uint64_t HolderTable::Holders(uint64_t hash) const {
   return slot == nullptr ? 0 : slot->holders;
 }
 
-// Prefetches stand in loops of their own and not in a function: the compiler takes one that does
-// nothing else for one without effect, and drops its calls.
+// Prefetches are in separate loops and not in a function: the compiler treats a function that does
+// nothing else as one without effect, and drops its calls.
 void HolderTable::HoldersOfScattered(std::span<const uint64_t> hashes, Cursor& cursor,
                                      std::span<uint64_t> rows) const {
   QUIRE_CHECK(hashes.size() <= kManyAtOnce);

@@ -66,8 +66,8 @@ absl::StatusOr<std::vector<PoolWeight>> ReadWeights(const std::string& text) {
                          "' are 0; one must be above");
 }
 
-// Whether this is the model_id that a beginning stands for, of those that a name has, in the order
-// in which they were seen; the last one may be new.
+// Whether this is the model_id that a prefix refers to, among those of a name, in the order in
+// which they were seen; the last one may be new.
 bool StandsFor(const std::string& beginning, const std::string& model_id,
                std::span<const std::string_view> of_name) {
   for (const std::string_view known : of_name) {

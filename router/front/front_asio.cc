@@ -23,8 +23,8 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr int kBacklog = 1024;
-// What a client has no room for waits here, where its slowness is felt, and not in the kernel's
-// buffers, which grow to megabytes for each connection.
+// Output that a client has no room for waits here, where its slowness shows, and not in the
+// kernel's buffers, which grow to megabytes for each connection.
 constexpr int kMaxUnsentBytes = 64 << 10;
 constexpr Micros kAcceptPause = 100 * kMicrosPerMilli;  // when the process is out of descriptors
 // Enough of the preface to be sure; no HTTP/1.1 method is called PRI.
@@ -99,7 +99,7 @@ FrontPorts::FrontPorts(std::unique_ptr<State> state) : state_(std::move(state)) 
 FrontPorts::FrontPorts(FrontPorts&&) noexcept = default;
 FrontPorts::~FrontPorts() = default;
 
-// Who came, and by which place it counts.
+// The client of a connection, and the kind of place that it has.
 struct Arrival {
   Seats::Number number = 0;
   std::shared_ptr<ClientSeat> seat = {};
@@ -107,14 +107,14 @@ struct Arrival {
   std::string bytes = {};  // that were read already
 };
 
-// A connection of which the first bytes are awaited.
+// A connection whose first bytes have not come yet.
 struct Sniff {
   EdgeStream stream;
   Arrival arrival;
   TimerId timer = 0;
 };
 
-// One of a trusted proxy, which may say first whom it speaks for.
+// A connection of a trusted proxy, which may first name its client.
 struct Proxied {
   tcp::socket socket;
   Arrival arrival;
@@ -150,7 +150,7 @@ struct Front::State {
   HttpServices& services;
   FrontOptions options;
   AdoptHttp2 adopt_http2;
-  Seats seats;  // is told of each connection that ends, those of `http` included
+  Seats seats;  // gets the end of each connection, those of `http` included
   HttpServer http;
   std::vector<std::unique_ptr<tcp::acceptor>> acceptors;
   std::vector<uint16_t> ports;
@@ -159,7 +159,7 @@ struct Front::State {
   std::unique_ptr<TlsHandshakes> handshakes;  // nullptr: in the clear
   std::vector<TimerId> accept_timers;
   bool stopping = false;
-  // Handlers that were queued before the front went away look here first.
+  // Handlers that were queued before the front was destroyed check this first.
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
 };
 
@@ -210,7 +210,7 @@ void Front::StartDraining() {
 void Front::State::Accept(size_t listener) {
   acceptors[listener]->async_accept(
       context, [this, listener, alive = alive](const error_code& error, tcp::socket socket) {
-        // One that was accepted as the port closed is closed with `socket`.
+        // A connection that is accepted as the port closes is closed with `socket`.
         if (!*alive || stopping || error == asio::error::operation_aborted) return;
         if (!error) {
           Accepted(std::move(socket), options.ports[listener].grpc);
@@ -231,7 +231,7 @@ void Front::State::Accepted(tcp::socket socket, bool grpc_port) {
   Arrival arrival{.seat = std::make_shared<ClientSeat>(), .grpc_port = grpc_port};
   arrival.seat->address = ClientAddress::OfPeer(fd);
   const uint64_t gave_way = seats.gave_way();
-  // Who gives way finds its connection ended, and closes it.
+  // The connection is notified that it must end, and closes.
   arrival.number = seats.Sit(arrival.seat, [fd] { ::shutdown(fd, SHUT_RDWR); });
   services.counters.connections_gave_way.Add(seats.gave_way() - gave_way);
   if (arrival.number == 0) return Refuse(std::move(socket));
@@ -255,7 +255,7 @@ void Front::State::Accepted(tcp::socket socket, bool grpc_port) {
 
 void Front::State::Refuse(tcp::socket socket) {
   services.counters.connections_of_address_refused.Add();
-  // Best effort: a client whose buffer is full on the first write is not owed more.
+  // Best effort: nothing more is due to a client whose buffer is full on the first write.
   (void)::send(socket.native_handle(), kTooMany.data(), kTooMany.size(),
                MSG_DONTWAIT | MSG_NOSIGNAL);
 }
@@ -274,7 +274,7 @@ void Front::State::Forget(const std::shared_ptr<Proxied>& forgotten) {
   proxied.erase(std::find(proxied.begin(), proxied.end(), one));
 }
 
-// What follows a header is for TLS, or for who speaks: no byte of it is taken here.
+// The bytes after a header belong to TLS, or to the session: none of them is consumed here.
 void Front::State::OnProxyBytes(const std::shared_ptr<Proxied>& one) {
   std::string& bytes = one->arrival.bytes;
   const size_t before = bytes.size();
@@ -379,7 +379,7 @@ void Front::State::OnFirstBytes(const std::shared_ptr<Sniff>& sniff, const error
 }
 
 void Front::State::ToHttp2(EdgeStream stream, Arrival arrival) {
-  // Who comes so late finds a closed connection.
+  // A client that comes so late finds a closed connection.
   if (stopping) return Closed(arrival.number);
   adopt_http2(
       std::move(stream), std::move(arrival.bytes),

@@ -18,7 +18,7 @@ bool Begins(std::string_view bytes, std::string_view with) {
   return bytes.substr(0, size) == with.substr(0, size);
 }
 
-// "TCP4 192.0.2.1 198.51.100.1 56324 443", or "UNKNOWN" and whatever follows.
+// "TCP4 192.0.2.1 198.51.100.1 56324 443", or "UNKNOWN" and any text.
 ProxyHeader ReadText(std::string_view bytes) {
   const size_t end = bytes.substr(0, kMaxTextBytes).find("\r\n");
   if (end == std::string_view::npos) {
@@ -50,10 +50,10 @@ ProxyHeader ReadBinary(std::string_view bytes) {
   if ((command != 0x20 && command != 0x21) || size > kMaxProxyHeaderBytes) return {Kind::kBroken};
   if (bytes.size() < size) return {Kind::kMore};
   ProxyHeader header{Kind::kWhole, size};
-  if (command == 0x20) return header;  // the proxy asks by itself
+  if (command == 0x20) return header;  // the proxy speaks for itself
   const auto* const at = reinterpret_cast<const uint8_t*>(bytes.data()) + kBinaryHeadBytes;
   const bool v6 = byte(13) == 0x21;
-  if (!v6 && byte(13) != 0x11) return header;  // no TCP over IP
+  if (!v6 && byte(13) != 0x11) return header;  // not TCP over IP
   if (size < kBinaryHeadBytes + (v6 ? 36 : 12)) return {Kind::kBroken};
   header.client = v6 ? ClientAddress::OfV6(at) : ClientAddress::OfV4(at);
   return header;

@@ -50,7 +50,7 @@ bool Seats::Name(Number number, const ClientAddress& client) {
   Uncount(seat);
   seat.address = client;
   if (Count(seat)) return true;
-  seat.proxies = options_.proxies;  // counts nowhere any more
+  seat.proxies = options_.proxies;  // no longer counted anywhere
   return false;
 }
 

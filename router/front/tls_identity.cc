@@ -10,7 +10,8 @@
 namespace quire {
 namespace {
 
-// Of what a client offers, each name with its length before it; empty: it is not among them.
+// Finds a name among those that a client offers, each after its length; empty: it is not among
+// them.
 std::string_view Find(std::string_view wanted, std::string_view offered) {
   while (!offered.empty()) {
     const size_t size = static_cast<unsigned char>(offered[0]);

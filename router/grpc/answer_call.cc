@@ -61,8 +61,8 @@ void AnswerCall::OnTaken(uint64_t whose, uint64_t index) {
   if (id_ != 0) services_.pipeline.Taken(id_, static_cast<uint32_t>(whose), index);
 }
 
-// A client that takes joined events gets those that wait together in one message: each message
-// costs it, and this router, more than what it holds.
+// A client that accepts joined events gets those that wait together in one message: each message
+// costs the client and this router more than its content.
 template <class Apart, class Fill>
 void AnswerCall::Tell(Apart apart, Fill fill) {
   const bool joined = joins_events_ && writer_.JoinLast([&](Writer::Message& last) {
@@ -79,7 +79,7 @@ void AnswerCall::Tell(Apart apart, Fill fill) {
 
 // Nothing is written yet: the first output follows at once, and they leave together.
 void AnswerCall::OnStarted(const Started& started) {
-  // A worker names itself: not every value may be a header's.
+  // A worker chooses its own name: not every name is valid in a header.
   if (!started.worker.empty() && IsVisibleAscii(started.worker)) {
     call_->AddInitialMetadata("x-quire-worker", started.worker);
   }
@@ -118,7 +118,7 @@ void AnswerCall::OnDelta(const Delta& delta) {
   WriteAfterTurn();
 }
 
-// What waits while a write is under way travels together.
+// Output that waits while a write is under way is sent together.
 void AnswerCall::AddDelta(const Delta& delta) {
   const uint64_t end = delta.first_index + delta.ids.size();
   if (told_.size() <= delta.choice) told_.resize(delta.choice + 1, 0);
@@ -152,7 +152,7 @@ void AnswerCall::OnChoiceEnd(const ChoiceEnd& end) {
   --choices_left_;
   Tell([](const v1::GenerateResponse&) { return false; },
        [&](Writer::Message&, v1::GenerateResponse& event) { ToProto(end, *event.mutable_done()); });
-  if (choices_left_ > 0) WriteAfterTurn();  // else the end of the call follows at once
+  if (choices_left_ > 0) WriteAfterTurn();  // otherwise the end of the call follows at once
 }
 
 void AnswerCall::OnFinished(const Usage& usage) {

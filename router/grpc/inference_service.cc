@@ -49,7 +49,7 @@ class AnswerHandler final : public AnswerCall {
     hold->Resize(HeldBytes(request) + PromptBytes(request.prompt));
     return [this, problem = std::move(problem), request = std::move(request), hold,
             joins = message.joined_events()]() mutable {
-      (void)call().CountFor(hold->account());  // what finds no room ends the call
+      (void)call().CountFor(hold->account());  // a message that finds no memory ends the call
       Begin(std::move(problem), std::move(request), joins);
     };
   }

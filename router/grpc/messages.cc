@@ -91,7 +91,7 @@ Problem ReadCommon(const Message& in, bool echo, GenerateRequest& out) {
   out.echo = echo;
   SamplingOptions& sampling = out.sampling;
   if (auto problem = ReadSampling(in.sampling(), echo, sampling)) return problem;
-  // An echo shows the logprobs of the prompt as it does those of the outputs.
+  // An echo shows the logprobs of the prompt in the same way as those of the outputs.
   if (echo && sampling.logprobs) {
     sampling.prompt_logprobs = std::max(sampling.prompt_logprobs.value_or(0), *sampling.logprobs);
   }

@@ -12,8 +12,8 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::io::CodedInputStream;
 
-// Measured by a test: what each takes at most, with the list that it stands in, which doubles as it
-// grows, and what the allocator adds.
+// Measured by a test: the most memory of each, including its list, which doubles as it grows, and
+// the allocator's overhead.
 constexpr size_t kBytesPerMessage = 320;
 constexpr size_t kBytesPerString = 80;
 constexpr size_t kBytesPerNumber = 24;
@@ -24,7 +24,7 @@ enum WireType : uint32_t { kVarint, kFixed64, kBytes, kGroup, kGroupEnd, kFixed3
 
 size_t BytesOf(const Descriptor& type, CodedInputStream& in, int depth);
 
-// A field with a length; what it holds has been read when it is true.
+// A field with a length; true when its content has been read.
 bool AddBytes(const FieldDescriptor* field, CodedInputStream& in, int depth, size_t& bytes) {
   uint32_t size = 0;
   if (!in.ReadVarint32(&size)) return false;
@@ -65,7 +65,7 @@ size_t BytesOf(const Descriptor& type, CodedInputStream& in, int depth) {
       case kBytes:
         if (!AddBytes(field, in, depth, bytes)) return bytes;
         continue;
-      default:  // groups: no message here has any, their fields are read as unknown ones
+      default:  // groups: no message here has any; their fields are read as unknown ones
         break;
     }
     if (!read) return bytes;

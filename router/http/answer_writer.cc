@@ -114,7 +114,7 @@ void AppendChatLogprobs(const std::vector<TokenLogprob>& logprobs, bool as_id, s
 }
 
 // The candidates as one object. The token itself is always among them, as in OpenAI's answers; of
-// several that are shown alike the likeliest stands.
+// several with the same text the likeliest is kept.
 void AppendTopOf(const TokenLogprob& token, bool as_id, std::string& out) {
   if (token.unscored) {
     out += "null";
@@ -137,7 +137,8 @@ void AppendTopOf(const TokenLogprob& token, bool as_id, std::string& out) {
   out += '}';
 }
 
-// `offset` is the number of characters of the choice before these tokens, and moves on.
+// `offset` is the number of characters of the choice before these tokens, and is advanced past
+// them.
 void AppendCompletionLogprobs(const std::vector<TokenLogprob>& logprobs, bool as_id,
                               uint64_t& offset, std::string& out) {
   std::string tokens, values, tops, offsets;
@@ -280,7 +281,7 @@ void AnswerWriter::AppendChunk(const ChunkParts& parts, std::string& out) {
     AppendIds(*parts.prompt_ids, out);
   }
   if (head_.return_token_ids && first_chunk_) {
-    // With these and the token ids a client can have its answer carried on by another router.
+    // With these and the token ids a client can have its answer resumed by another router.
     out += ",\"seed\":";
     AppendNumber(seed_, out);
     out += ",\"model_id\":";

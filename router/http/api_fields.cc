@@ -103,7 +103,7 @@ using N = std::string_view;
 using D = ApiDraft&;
 
 constexpr ApiField kFields[] = {
-    // What the pipeline serves.
+    // Fields that the pipeline serves.
     {"model", kInBoth, [](V v, N n, D d) { return ReadName(v, n, d.common.model); }},
     {"prompt", kInCompletion,
      [](V v, N, D d) -> FieldError {
@@ -153,7 +153,7 @@ constexpr ApiField kFields[] = {
        d.chat.template_kwargs_json = json::Serialize(v);
        return {};
      }},
-    // What changes nothing about the answer.
+    // Fields that change nothing about the answer.
     {"user", kInBoth, Ignore},
     {"metadata", kInChat, Ignore},
     {"service_tier", kInChat, Ignore},
@@ -161,7 +161,7 @@ constexpr ApiField kFields[] = {
     {"prompt_cache_key", kInChat, Ignore},
     {"parallel_tool_calls", kInChat, Ignore},
     {"stream_interval", kInBoth, Ignore},
-    // What is known and not served, except at the value that means nothing.
+    // Fields that are known and not served, except at their neutral value.
     {"best_of", kInBoth, OnlyOne},
     {"suffix", kInCompletion, OnlyEmpty},
     {"echo", kInChat, OnlyFalse},

@@ -19,7 +19,7 @@ using json::Value;
 constexpr size_t kMaxUnknownFieldsListed = 16;
 constexpr size_t kMaxMessages = 16'384;
 
-// Of requests that are about to be made: what they hold is charged before.
+// For requests that will be made next: their memory is charged before.
 FieldError Charge(const RequestLimits& limits, size_t bytes) {
   if (limits.hold == nullptr || limits.hold->TryResize(limits.hold->bytes() + bytes)) {
     return std::nullopt;
@@ -27,7 +27,7 @@ FieldError Charge(const RequestLimits& limits, size_t bytes) {
   return TooManyLargeRequests();
 }
 
-// They are made, and what they were read from goes.
+// They are made, and their source is released.
 void ChargeOnly(const RequestLimits& limits, const std::vector<GenerateRequest>& requests) {
   if (limits.hold == nullptr) return;
   size_t bytes = 0;
@@ -164,7 +164,7 @@ FieldError SettleSampling(ApiKind kind, ApiDraft& draft) {
   if (draft.out.continuous_usage && !draft.out.include_usage) draft.out.include_usage = true;
   draft.out.prompt_logprobs = sampling.prompt_logprobs;
   if (auto problem = CheckSampling(sampling, draft.common.echo)) return problem;
-  // An echo shows the logprobs of the prompt as it does those of the outputs.
+  // An echo shows the logprobs of the prompt in the same way as those of the outputs.
   if (draft.common.echo && sampling.logprobs) {
     sampling.prompt_logprobs = std::max(sampling.prompt_logprobs.value_or(0), *sampling.logprobs);
   }
@@ -190,7 +190,7 @@ FieldError ReadPart(const Value& part, const std::string& where, const Value*& t
 FieldError FlattenContent(const Value& content, const std::string& where, std::string& out) {
   bool first = true;
   for (const Value& part : content.get_array()) {
-    const Value* text = &part;  // a text by itself, as vLLM takes it
+    const Value* text = &part;  // a text on its own, as vLLM accepts it
     if (!part.is_string()) {
       if (auto problem = ReadPart(part, where, text)) return problem;
     }
@@ -204,9 +204,9 @@ FieldError FlattenContent(const Value& content, const std::string& where, std::s
 // The body, its messages, a message, its calls, a call, its function: arguments lie in these.
 constexpr size_t kDepthOfArguments = 6;
 
-// Clients write the arguments of a call as a JSON text; templates want what is in it, or they would
-// quote it once more. vLLM reads them too. Their depth and values count as if they stood in the
-// body; `limits` says what is left of its values.
+// Clients write the arguments of a call as a JSON text; templates need its parsed content, or they
+// would quote it once more. vLLM parses them too. Their depth and values count as part of the body;
+// `limits` holds what is left of its values.
 FieldError ReadArguments(json::Object& message, const std::string& where, RequestLimits& limits) {
   auto calls = message.find("tool_calls");
   if (calls == message.end() || !calls->value().is_array()) return std::nullopt;
@@ -244,7 +244,7 @@ FieldError CheckMessage(Value& message, const std::string& where, RequestLimits&
   auto content = object.find("content");
   if (content == object.end() || content->value().is_null()) {
     if (!json::Find(object, "tool_calls")) return InvalidField(where + ".content", "is missing");
-    // As vLLM has it: templates that join a text to it would fail, and others would print "None".
+    // As vLLM does: templates that join a text to it would fail, and others would print "None".
     object["content"] = "";
     return std::nullopt;
   }
@@ -258,7 +258,7 @@ FieldError CheckMessage(Value& message, const std::string& where, RequestLimits&
   return std::nullopt;
 }
 
-// Gathers the few fields of /tokenize and /detokenize by name; the rest is listed as unknown.
+// Collects the few fields of /tokenize and /detokenize by name; the rest is listed as unknown.
 void ListUnknown(const json::Object& object, std::initializer_list<std::string_view> known,
                  std::vector<std::string>& out) {
   for (const auto& member : object) {
@@ -311,7 +311,7 @@ FieldError ReadMessages(Value& value, RequestLimits limits, std::string& out) {
     if (auto problem = CheckMessage(message, where, limits)) return problem;
   }
   out = json::Serialize(value);
-  value = nullptr;  // its text is all that is needed of it
+  value = nullptr;  // only its text is needed
   return std::nullopt;
 }
 

@@ -150,7 +150,7 @@ HttpResponse ErrorResponse(const ApiError& error) {
   response.status = HttpStatusOf(error.code);
   response.body = ErrorJson(error);
   if (error.code == ApiCode::kRateLimited || error.code == ApiCode::kUnavailable) {
-    // OpenAI's clients do not come back at all when told to wait for more than two minutes.
+    // OpenAI's clients do not retry at all when the delay is more than two minutes.
     const uint32_t wait_ms = std::clamp<uint32_t>(error.retry_after_ms, 1000, 119'000);
     response.headers.emplace_back("Retry-After", std::to_string((wait_ms + 999) / 1000));
     if (error.retry_after_ms > 0) {

@@ -25,7 +25,7 @@ void EventStream::Stop() {
 }
 
 void EventStream::SetWorker(std::string_view worker) {
-  // A worker names itself: no name may end a header's line.
+  // A worker chooses its own name: no name may end a header's line.
   if (IsVisibleAscii(worker)) worker_ = worker;
 }
 

@@ -25,8 +25,7 @@ struct GenerateCall::ParseJob : BodyJob {
 
 namespace {
 
-// A piece of an answer that is kept until all of it is there; what it is kept in doubles as it
-// grows.
+// A piece of an answer that is kept until the answer is complete; its buffer doubles as it grows.
 size_t BytesOf(const Delta& delta) {
   size_t logprobs = 0;
   for (const TokenLogprob& token : delta.logprobs) logprobs += 1 + token.top.size();
@@ -120,7 +119,7 @@ void GenerateCall::Launch(uint64_t timeout_ms) {
     ++parts_live_;
     parts_.back()->id = services_.pipeline.Start(std::move(request), parts_.back().get());
   }
-  // Several prompts share a trace where their client has one; the first stands for them.
+  // Several prompts share a trace where their client has one; the first one represents them.
   const trace::RequestTrace trace = services_.pipeline.TraceOf(parts_.front()->id);
   exchange_.SetTraceResponse(trace::TraceResponse(trace));
   CountUnknownFields(services_, http_.request_id, trace, api_.unknown_fields);
@@ -178,7 +177,8 @@ Delta GenerateCall::EchoOf(const Part& part) const {
   return echo;
 }
 
-// A chat's role comes with the first token, never before it: it must not pass for a first token.
+// A chat's role comes with the first token, never before it: it must not be mistaken for a first
+// token.
 void GenerateCall::OpenChoice(Part& part, uint32_t index) {
   if (choice_states_[index].opened) return;
   choice_states_[index].opened = true;
@@ -186,7 +186,7 @@ void GenerateCall::OpenChoice(Part& part, uint32_t index) {
   ChunkParts parts{.index = index, .role = chat};
   const Delta echo = echo_ ? EchoOf(part) : Delta();
   if (echo_) parts.delta = &echo;
-  // In a chat it stands beside the choices, once.
+  // In a chat it is beside the choices, once.
   const bool shows = writer_->head().prompt_logprobs && !part.prompt.logprobs.empty();
   if (shows && (!chat || index == 0)) parts.prompt_logprobs = &part.prompt.logprobs;
   if (chat || echo_ || parts.prompt_logprobs) SendChunk(part, parts);
@@ -213,8 +213,8 @@ void GenerateCall::PartDelta(Part& part, const Delta& delta) {
   marks_.push_back(
       {queued_bytes_, part.index_, delta.choice, delta.first_index + delta.ids.size()});
   if (marks_[marks_released_].bytes <= written_bytes_ && !release_timer_.running()) {
-    // Nothing waits to be written, as the text is still held back: the outputs are taken all the
-    // same, but not from inside the pipeline's own call.
+    // Nothing waits to be written, since the text is still held back: the outputs are reported as
+    // taken anyway, but not from inside the pipeline's own call.
     release_timer_.SetIn(0, [this] { ReleaseMarks(); });
   }
 }
@@ -315,15 +315,15 @@ void GenerateCall::OnWritten(uint64_t total) {
   ReleaseMarks();
 }
 
-// One place in memory for a stream whose client keeps up: a queue that walks on would touch new
-// lines for each token of each stream.
+// One place in memory for a stream whose client keeps up: a queue that moves on would touch new
+// cache lines for each token of each stream.
 void GenerateCall::ReleaseMarks() {
   const auto due = [this] {
     return marks_released_ < marks_.size() && marks_[marks_released_].bytes <= written_bytes_;
   };
   while (due()) {
     const Mark mark = marks_[marks_released_++];
-    // Later marks of the same choice that are also due say all that this one says.
+    // Later marks of the same choice that are also due include this one.
     if (due() && marks_[marks_released_].part == mark.part &&
         marks_[marks_released_].choice == mark.choice) {
       continue;

@@ -22,7 +22,7 @@ constexpr size_t kReadChunkBytes = 64u << 10;
 constexpr size_t kMaxLingerBytes = 4u << 20;
 constexpr size_t kSessionBytes = 20u << 10;  // of an idle one: 3 KiB, with TLS 17
 constexpr size_t kChargeStep = 4096;
-// Of one request's body on the wire: chunk headers may cost as much again as the body, and this
+// For one request's body on the wire: chunk headers may cost as much again as the body, and this
 // much more.
 constexpr size_t kWireSlackBytes = 1u << 20;
 
@@ -104,7 +104,7 @@ void HttpSession::OnReadable(error_code error) {
 void HttpSession::OnInputEnd(bool in_order) {
   input_ended_ = true;
   if (state_ == State::kAnswering && answer_done_ && in_order) {
-    keep_alive_ = false;  // it asked, said that it was done, and waits for the rest
+    keep_alive_ = false;  // it sent a request and its end, and waits for the rest
     return;
   }
   if (state_ == State::kAnswering) services_.counters.client_disconnects.Add();
@@ -124,7 +124,7 @@ bool HttpSession::CountBody(size_t bytes) {
   return false;
 }
 
-// What was read and the head that was parsed, whose fields lie about twice.
+// The bytes that were read and the parsed head, whose fields are stored about twice.
 size_t HttpSession::InputBytes() const {
   const size_t head = parser_ ? head_bytes_ : 0;
   return kSessionBytes + (in_.size() + 2 * head) / kChargeStep * kChargeStep;
@@ -147,10 +147,10 @@ void HttpSession::BeginHead() {
   state_ = State::kHead;
   SetDeadline(services_.limits.header_timeout);
   parser_.emplace();
-  // The head by itself: what a client may do is decided before the parser sees trailers, which it
-  // takes for more headers.
+  // The head alone: what a client may do is decided before the parser sees trailers, which it
+  // treats as more headers.
   parser_->eager(false);
-  // HeadTooLong is exact; the parser looks only when a head is not whole.
+  // HeadTooLong is exact; the parser checks only when a head is incomplete.
   parser_->header_limit(static_cast<uint32_t>(services_.limits.max_header_bytes) + 4);
   parser_->body_limit(services_.limits.max_body_bytes);
   request_ = {};
@@ -170,11 +170,11 @@ bool HttpSession::FeedParser() {
   return false;
 }
 
-// Feeds the parser until a request is whole. Runs in kIdle, kHead and kBody.
+// Feeds the parser until a request is complete. Runs in kIdle, kHead and kBody.
 void HttpSession::Parse() {
   if (state_ == State::kAnswering || state_ == State::kLinger || state_ == State::kClosed) return;
   if (state_ == State::kIdle) {
-    // Empty lines before a request are allowed to be skipped, and some clients send them.
+    // Empty lines before a request may be skipped, and some clients send them.
     const size_t start = in_.find_first_not_of("\r\n");
     in_.erase(0, std::min(start, in_.size()));
     if (in_.empty()) return;
@@ -188,7 +188,8 @@ void HttpSession::Parse() {
     if (!ChargeInput()) return;
   }
   if (!in_.empty() && !parser_->is_done() && !FeedParser()) return;
-  // What came whole at once, and is parsed so, waits nowhere: it is served at any time.
+  // A request that came complete at once, and is parsed so, waits nowhere: it is served at any
+  // time.
   const size_t bytes = parser_->get().body().size();
   const bool waits = !parser_->is_done() || bytes > services_.limits.background_parse_bytes;
   if (waits && bytes > 0 && !CountBody(bytes)) return;
@@ -201,7 +202,8 @@ void HttpSession::Parse() {
   }
 }
 
-// Bytes of the head that the parser has taken already, its first line, are in request_wire_bytes_.
+// Bytes of the head that the parser has consumed already, its first line, are in
+// request_wire_bytes_.
 bool HttpSession::HeadTooLong() {
   constexpr std::string_view kEnd = "\r\n\r\n";
   const size_t end = in_.find(kEnd, head_searched_);
@@ -234,7 +236,8 @@ void HttpSession::OnParseError(const error_code& error) {
   }
 }
 
-// Answers without a call and ends the connection: what follows on it cannot be told apart any more.
+// Answers without a call and ends the connection: later bytes on it cannot be assigned to requests
+// any more.
 void HttpSession::Refuse(int status, std::string_view message, std::string_view code) {
   Refuse(ErrorResponse(status, message, code));
 }
@@ -255,7 +258,7 @@ HttpRequest HttpSession::TakeRequest() {
   HttpRequest request = std::exchange(request_, {});
   request.body = std::move(parser_->get().body());
   parser_.reset();
-  // What is parsed at once waits for nothing.
+  // A body that is parsed at once waits for nothing.
   if (request.body.size() <= services_.limits.background_parse_bytes) hold_.reset();
   request.hold = std::move(hold_);
   return request;
@@ -322,7 +325,7 @@ void HttpSession::SetDeadline(Micros delay) {
     return;
   }
   deadline_ = services_.executor.clock().Now() + delay;
-  // A timer that fires too early looks again; only one that would fire too late is replaced.
+  // A timer that fires too early checks again; only one that would fire too late is replaced.
   if (timer_ != 0 && timer_due_ <= deadline_) return;
   if (timer_ != 0) services_.executor.Cancel(timer_);
   timer_due_ = deadline_;

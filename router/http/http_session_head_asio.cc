@@ -1,4 +1,4 @@
-// What HttpSession decides by a request's head, before its body is read.
+// What HttpSession decides from a request's head, before its body is read.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -18,7 +18,7 @@ using Head = beast_http::request<beast_http::string_body>;
 
 std::string_view StdView(boost::beast::string_view s) { return {s.data(), s.size()}; }
 
-// Several of one name are one list.
+// Several headers of one name are one list.
 std::string AllOf(const Head& head, const char* name) {
   std::string all;
   const auto [begin, end] = head.equal_range(name);
@@ -90,7 +90,7 @@ void HttpSession::RefuseForOperators() {
   Refuse(403, why, "operators_only");
 }
 
-// On one's own machine, where no key is asked for: a page of another site may not.
+// On the user's own machine, where no key is required: a page of another site may not.
 bool HttpSession::CheckPage() {
   if (!services_.guards_own_machine) return true;
   const auto& head = parser_->get();
@@ -123,7 +123,7 @@ bool HttpSession::CheckBodyType() {
   return false;
 }
 
-// Past the limit of connections there are places for probes alone.
+// Past the limit of connections there are places for probes only.
 bool HttpSession::CheckSeat() {
   if (!seat_->probes_only) return true;
   keep_alive_ = false;
@@ -136,7 +136,7 @@ bool HttpSession::CheckSeat() {
   return false;
 }
 
-// Before the body is read: whoever may not come in costs no more than a header.
+// Before the body is read: a client that is not admitted costs no more than a header.
 bool HttpSession::Authorize() {
   const auto& head = parser_->get();
   if (IsOpen(services_, access_)) return true;
@@ -146,7 +146,7 @@ bool HttpSession::Authorize() {
     RefuseForOperators();
     return false;
   }
-  // A browser asks before it sends a key.
+  // A browser sends a preflight request before it sends a key.
   if (head.method() == beast_http::verb::options && !cors_origin_.empty()) return true;
   const size_t authorizations = head.count(beast_http::field::authorization);
   const size_t tenants = head.count("x-quire-tenant");

@@ -176,8 +176,8 @@ void HttpSession::StartWrite() {
 }
 
 // A step of a worker brings a token to each of many streams. An operation of the event loop for
-// each would cost half as much again as the call that sends it; most sends are done at once. What
-// the system does not take now is left to the event loop.
+// each would cost half as much again as the call that sends it; most sends complete at once. The
+// event loop sends what the system does not take now.
 void HttpSession::WriteOn() {
   error_code error;
   const size_t sent = stream_.Write(left_, error);
@@ -196,12 +196,12 @@ void HttpSession::WriteOn() {
   });
 }
 
-// All sessions that wrote in one turn are told so in the next.
+// All sessions that wrote in one turn are notified in the next.
 void HttpSession::WrittenAtOnce() {
   shared_.written->push_back(shared_from_this());
   if (shared_.written->size() > 1) return;
   asio::post(stream_.get_executor(), [written = shared_.written] {
-    // Who writes again meanwhile is told in the turn after it.
+    // A session that writes again meanwhile is notified in the turn after that.
     const std::vector<std::shared_ptr<HttpSession>> sessions = std::move(*written);
     written->clear();
     for (const std::shared_ptr<HttpSession>& session : sessions) session->OnWritten();

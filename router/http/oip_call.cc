@@ -53,7 +53,7 @@ OipCall::~OipCall() {
   Stop();
 }
 
-// Nothing is asked of the pipeline any more, and no timer runs.
+// The pipeline gets no more calls, and no timer runs.
 void OipCall::Stop() {
   finished_ = true;
   events_.Stop();
@@ -87,8 +87,8 @@ void OipCall::OnStarted(const Started& started) {
   events_.SetWorker(started.worker);
 }
 
-// A step's outputs wait for the end of this turn of the loop: whether they are the last ones shows
-// by then.
+// A step's outputs wait for the end of this turn of the loop: by then it is known whether they are
+// the last ones.
 void OipCall::OnDelta(const Delta& delta) {
   if (body_.request.stream && answer_->pending() && !delta.ids.empty()) WriteEvent();
   answer_->Add(delta);

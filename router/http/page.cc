@@ -13,7 +13,7 @@ HttpResponse PageFile(std::string_view path) {
     response.content_type = "text/javascript; charset=utf-8";
     file = Embedded_page_js();
   }
-  // Nothing from elsewhere, nothing inline, and no other page around it: whatever a model says
+  // Nothing from elsewhere, nothing inline, and no other page around it: the output of a model
   // stays text.
   response.headers = {{"Content-Security-Policy",
                        "default-src 'none'; script-src 'self'; style-src 'self'; "

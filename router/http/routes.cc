@@ -114,7 +114,7 @@ CallPtr Version(HttpServices& services, HttpRequest, Exchange& exchange) {
   return nullptr;
 }
 
-// What is asked may take a moment; the client may have left by then.
+// The answer may take a moment; the client may have left by then.
 class MetricsCall final : public Call {
  public:
   explicit MetricsCall(std::shared_ptr<Exchange*> exchange) : exchange_(std::move(exchange)) {}

@@ -13,11 +13,11 @@
 namespace quire {
 namespace {
 
-// Of an answer, about: an id with its comma, and the same with its text in quotes.
+// Estimates for an answer: an id with its comma, and the same with its text in quotes.
 constexpr size_t kBytesPerId = 6, kBytesPerString = 14;
 
-// One request; what it waits for (a parse off the loop, the pipeline) may end after the client has
-// gone, and with it `exchange`: it is cancelled then.
+// One request; the work that it waits for (a parse off the loop, the pipeline) may end after the
+// client has gone, and with it `exchange`: it is cancelled then.
 template <class Body>
 struct TextJob : BodyJob, std::enable_shared_from_this<TextJob<Body>> {
   TextJob(HttpServices& from, HttpRequest& request, Exchange& to)
@@ -74,8 +74,8 @@ std::string JsonOf(const std::string& text) {
   return out + '}';
 }
 
-// Writes an answer of about so many bytes, off the loop where it is large: no turn of the loop
-// writes megabytes for one client. `write` holds what is written, and is gone with it.
+// Writes an answer of about this many bytes, off the loop where it is large: no turn of the loop
+// writes megabytes for one client. `write` holds the data, and is destroyed with it.
 template <class Body>
 void ReplyWritten(const std::shared_ptr<TextJob<Body>>& job, size_t bytes,
                   std::function<std::string()> write) {

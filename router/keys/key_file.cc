@@ -14,7 +14,7 @@ constexpr size_t kMaxModelsPerEntry = 256;
 constexpr size_t kMaxNameBytes = 256;
 constexpr size_t kMaxShownBytes = 64;  // of a name in an error
 
-// Names under which people write secrets: what is said of them must help without repeating them.
+// Names under which people write secrets: errors about them must help without repeating the values.
 constexpr std::string_view kPlainNames[] = {"key",   "api_key", "apikey",   "plain",
                                             "token", "secret",  "password", "value"};
 
@@ -131,7 +131,7 @@ absl::Status ReadMember(std::string_view member, const json::Value& value, KeyFi
                            "`printf %s \"$KEY\" | sha256sum` prints it");
   }
   std::string unknown = entry.where + ".";
-  json::AppendQuoted(member.substr(0, kMaxShownBytes), unknown);  // it may hold anything
+  json::AppendQuoted(member.substr(0, kMaxShownBytes), unknown);  // it may contain anything
   return InvalidArgument(unknown +
                          ": is unknown; sha256, tenant, models, cache_group, weight, "
                          "requests_per_minute, tokens_per_minute, max_concurrent, "

@@ -16,7 +16,7 @@ Counter& Refusals(Metrics& metrics, const std::string& prefix, const char* reaso
                              {{"reason", reason}}});
 }
 
-// The key of "Bearer KEY"; empty when the header says something else.
+// The key of "Bearer KEY"; empty when the header has another form.
 std::string_view KeyOf(std::string_view authorization) {
   if (authorization.size() <= kBearer.size()) return {};
   for (size_t i = 0; i < kBearer.size(); ++i) {
@@ -35,14 +35,14 @@ ApiError Forbidden(std::string message) {
   return {ApiCode::kPermissionDenied, std::move(message), "x-quire-tenant", 0};
 }
 
-// Both must allow what is done in the tenant's name.
+// Both must permit what is done in the tenant's name.
 void Narrow(const TenantProfile& gateway, TenantProfile& tenant) {
   if (!gateway.models.empty()) {
     std::vector<std::string> both;
     for (const std::string& model : gateway.models) {
       if (MayUse(&tenant, model)) both.push_back(model);
     }
-    // A list that is empty would allow all; no served name is empty.
+    // An empty list would allow all; no served name is empty.
     if (both.empty()) both.emplace_back();
     tenant.models = std::move(both);
   }

@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// What belongs to a tenant as a whole must not depend on the key that it comes with.
+// Settings of a tenant as a whole must not depend on the key that it uses.
 bool SameLimits(const TenantProfile& a, const TenantProfile& b) {
   return a.weight == b.weight && a.requests_per_minute == b.requests_per_minute &&
          a.tokens_per_minute == b.tokens_per_minute && a.max_concurrent == b.max_concurrent &&

@@ -16,7 +16,7 @@ namespace pb = ::quire::worker::v1;
 
 constexpr Micros kBundleTimeout = 120 * kMicrosPerSecond;
 
-// A FrameStream whose frames are the messages of one Attach, bytes as they are.
+// A FrameStream whose frames are the messages of one Attach, byte for byte.
 class AttachStream final : public FrameStream, private WorkerCall::Receiver {
  public:
   explicit AttachStream(std::shared_ptr<WorkerCall> call) : call_(std::move(call)) {}
@@ -31,7 +31,7 @@ class AttachStream final : public FrameStream, private WorkerCall::Receiver {
   void Close() override { call_->EndWriting(); }
 
  private:
-  // The receiver may destroy this stream: nothing is touched after its word.
+  // The receiver may destroy this stream: nothing is touched after the callback.
   void OnMessage(std::string_view message) override { receiver_->OnFrame(message); }
   void OnEnd(const absl::Status& status) override { receiver_->OnClosed(status); }
   void OnWritable() override { receiver_->OnWritable(); }

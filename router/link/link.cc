@@ -9,14 +9,13 @@
 namespace quire {
 namespace {
 
-// What a larger Step took is given back at once.
+// The memory of a larger Step is freed at once.
 constexpr size_t kKeptFrameBytes = 64u << 10;
 constexpr Micros kTickInterval = 100 * kMicrosPerMilli;
-// A heartbeat behind long Submits takes its time on a narrow link: so much of them passes at least.
+// A heartbeat behind long Submits is delayed on a narrow link: at least this much of them passes.
 constexpr uint64_t kSlowestBytesPerMs = 32;
 
-// The system's word for it, which gRPC hands on within its own message, and the virtual network
-// too.
+// The system's text for it, which gRPC includes in its own message, and the virtual network too.
 bool IsConnectionRefused(const absl::Status& status) {
   if (!absl::IsUnavailable(status)) return false;
   const std::string message = StatusMessage(status);
@@ -68,8 +67,8 @@ void Link::ScheduleTick() {
   timer_.Set(due, [this, due] { Tick(due); });
 }
 
-// Lateness of the tick is lateness of this process: frames may lie unread in the socket for as
-// long, so the silence clock moves on by it.
+// Lateness of the tick is lateness of this process: frames may wait unread in the socket for as
+// long, so the silence clock moves forward by it.
 void Link::Tick(Micros due) {
   const Micros now = executor_.clock().Now();
   const Micros late = std::max<Micros>(0, now - due);
@@ -99,8 +98,8 @@ void Link::Tick(Micros due) {
   ScheduleTick();
 }
 
-// Heartbeats leave every heartbeat_ms, and one that arrives is told of within a frame: a link on
-// which they are late, but come, brings one as often.
+// Heartbeats leave every heartbeat_ms, and each is acknowledged within a frame: a link on which
+// they are late, but arrive, brings one as often.
 bool Link::IsDeaf(Micros now) const {
   if (last_echo_at_ == 0) return false;
   const Micros patience =
@@ -244,7 +243,7 @@ void Link::SendCancel(const Cancel& cancel) {
   const auto waiting = FindWaiting(cancel.key);
   if (waiting != waiting_.end() && !waiting->begun && !cancel.one_choice) {
     unseen_tokens_ -= waiting->work_tokens;
-    waiting_.erase(waiting);  // the worker never heard of it, and shall not
+    waiting_.erase(waiting);  // the worker never received it, and shall not
     return;
   }
   WriteControl(cancel.key, EncodeCancel(cancel));

@@ -17,7 +17,7 @@ using http2::HeaderBlock;
 using http2::StreamId;
 using Outcome = WorkerSocket::Outcome;
 
-constexpr int kMaxReadsPerTurn = 16;  // then others have theirs
+constexpr int kMaxReadsPerTurn = 16;  // then others have their turn
 constexpr size_t kWriteChunkBytes = 64u << 10;
 
 http2::Settings LinkSettings() {
@@ -78,7 +78,7 @@ void WorkerCall::Start(Receiver& receiver) {
   });
 }
 
-// ---- what the owner asks
+// ---- calls of the owner
 
 bool WorkerCall::Write(std::string_view message) {
   if (ended_) return true;
@@ -109,7 +109,7 @@ void WorkerCall::Cancel() {
   Settle();
 }
 
-// ---- the socket's word
+// ---- callbacks of the socket
 
 void WorkerCall::OnConnected() {
   const auto self = shared_from_this();
@@ -123,7 +123,7 @@ void WorkerCall::OnNotConnected(const absl::Status& why) {
   Settle();
 }
 
-// In this order: what a read answers leaves with what was to be sent.
+// In this order: the answer to a read leaves with the data that waited.
 void WorkerCall::OnReady() {
   const auto self = shared_from_this();
   Read();
@@ -195,7 +195,7 @@ void WorkerCall::Read() {
     const Outcome outcome = socket_->Read(buffer.data(), buffer.size(), moved);
     if (moved > 0 && !TakeBytes(std::string_view(buffer).substr(0, moved))) break;
     if (outcome == Outcome::kMoved) {
-      // The system gives what it has: less than was asked for is all of it.
+      // The system returns what it has: less than requested is all of it.
       if (moved == buffer.size() || !in_clear_) continue;
       return socket_->Await(Outcome::kRead);
     }
@@ -206,7 +206,7 @@ void WorkerCall::Read() {
   asio::post(world_->executor.context(), [self = shared_from_this()] { self->OnReady(); });
 }
 
-// ---- the session's word
+// ---- callbacks of the session
 
 void WorkerCall::OnHeaders(StreamId, const HeaderBlock& block) {
   if (block.too_large) {
@@ -305,7 +305,7 @@ void WorkerCall::Settle() {
   if (Receiver* receiver = std::exchange(receiver_, nullptr)) receiver->OnEnd(status_);
 }
 
-// What the system takes at once; the worker learns of the end by the closing too.
+// Only what the system takes at once; the worker also learns of the end by the closing.
 void WorkerCall::SayGoodbye() {
   session_.Reset(stream_, ErrorCode::kCancel);
   session_.Terminate(ErrorCode::kNoError);

@@ -23,7 +23,7 @@ namespace {
 namespace asio = boost::asio;
 using tcp = asio::ip::tcp;
 
-// How long what was sent may stay without the system's word that it came.
+// How long sent data may stay unacknowledged by the peer.
 constexpr unsigned int kUnansweredMs = 10'000;
 
 }  // namespace
@@ -109,8 +109,8 @@ void WorkerSocket::Tried(const Error& error) {
   Handshake();
 }
 
-// Who connects asks the system for room to write, and asio would go on asking: with each wait for
-// bytes it would be told that there is room.
+// Connecting waits until the system has room to write, and asio would keep that interest: every
+// wait for bytes would also report room to write.
 WorkerSocket::Error WorkerSocket::ForgetConnecting() {
   const tcp protocol = endpoints_[next_ - 1].protocol();
   Error error;
@@ -156,7 +156,7 @@ void WorkerSocket::SetDeadline(Micros delay) {
     self->deadline_ = 0;
     self->late_ = true;
     Error ignored;
-    self->socket_.close(ignored);  // what was awaited is told so
+    self->socket_.close(ignored);  // the waits end with this error
   });
 }
 

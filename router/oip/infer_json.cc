@@ -73,7 +73,7 @@ Problem ReadShape(const Value* value, InputTensor& out) {
   return std::nullopt;
 }
 
-// A tensor whose values stand behind the JSON takes them off `rest`.
+// A tensor whose values follow the JSON takes them off `rest`.
 Problem ReadRaw(const Value* parameters, std::string_view& rest, InputTensor& out) {
   if (parameters == nullptr) return std::nullopt;
   if (!parameters->is_object()) return InvalidField(out.name, "its parameters must be an object");
@@ -119,7 +119,7 @@ Problem ReadTensor(const Value& value, std::string_view& rest, InputTensor& out)
   return Flattener(out).Add(*data);
 }
 
-// In order each takes what is its own of `rest`, the bytes behind the JSON; none may be left.
+// Each in turn takes its own part of `rest`, the bytes after the JSON; none may be left.
 Problem ReadTensors(const json::Object& root, std::string_view rest, InferMessage& out) {
   const Value* inputs = json::Find(root, "inputs");
   if (inputs == nullptr || !inputs->is_array()) {
@@ -136,7 +136,7 @@ Problem ReadTensors(const json::Object& root, std::string_view rest, InferMessag
                                     " bytes that no tensor's binary_data_size claims");
 }
 
-// Whether an output comes as bytes; what else may be said of one is not served.
+// Whether an output comes as bytes; other parameters of an output are not served.
 Problem ReadOutputParameters(const Value* parameters, std::string_view name, InferRequest& out) {
   if (parameters == nullptr) return std::nullopt;
   if (!parameters->is_object()) return InvalidField("outputs", "parameters must be an object");
@@ -188,7 +188,7 @@ Problem SplitBody(const InferBody& body, std::string_view& text, std::string_vie
   return std::nullopt;
 }
 
-// KServe's client says in the body too what the path says.
+// KServe's client repeats the path's content in the body.
 Problem CheckMembers(const json::Object& object, const ModelPath& path) {
   constexpr std::string_view kKnown[] = {"id",      "parameters", "inputs",
                                          "outputs", "model_name", "model_version"};
@@ -210,7 +210,7 @@ Problem CheckMembers(const json::Object& object, const ModelPath& path) {
 
 // --- /generate
 
-// A member of a /generate body as the tensor that it stands for.
+// A member of a /generate body as the tensor that it represents.
 Problem AsTensor(const TensorFacts& facts, const Value& value, InputTensor& out) {
   out.name = facts.name;
   out.datatype = facts.datatype;
@@ -264,7 +264,7 @@ Problem TakeMembers(const json::Object& object, bool nested, GenerateDraft& draf
   return std::nullopt;
 }
 
-// --- what is written
+// --- writing
 
 void AppendMember(std::string_view name, std::string_view value, std::string& out) {
   out += out.back() == '{' ? "\"" : ",\"";
@@ -316,7 +316,7 @@ void AppendTensors(std::string_view name, const std::vector<TensorFacts>& facts,
 Problem ReadInferJson(const InferBody& body, const ModelPath& path, const RequestLimits& limits,
                       InferRequest& out) {
   out.model = path.model;
-  out.raw_outputs = false;  // unless asked for
+  out.raw_outputs = false;  // unless requested
   std::string_view text, rest;
   if (auto problem = SplitBody(body, text, rest)) return problem;
   Value root;

@@ -105,7 +105,7 @@ Problem ReadInputs(const InferMessage& message, Draft& draft) {
       return InvalidField(
           "inputs", Quoted(tensor.name) + " is not an input; there are " + NamesOf(InputFacts()));
     }
-    // Their number is bounded by the table's, as a name that comes again is refused.
+    // The table bounds their number, since a repeated name is refused.
     for (size_t k = 0; k < i; ++k) {
       if (message.inputs[k].name == tensor.name) return InvalidField(tensor.name, "is given twice");
     }
@@ -169,7 +169,7 @@ Problem ReadTimeout(const Value& value, std::string_view name, InferRequest& out
   return std::nullopt;
 }
 
-// Requests here know nothing of each other; a client says so with values that mean nothing.
+// Requests here are independent of each other; a client states so with neutral values.
 Problem NoSequences(const Value& value, std::string_view name, InferRequest&) {
   const bool nothing = (value.is_bool() && !value.get_bool()) ||
                        (value.is_string() && value.get_string().empty()) ||

@@ -11,12 +11,12 @@ namespace {
 using json::Value;
 using Problem = std::optional<ApiError>;
 
-// Known to vLLM and not served here, unless they are at what means nothing.
+// Known to vLLM and not served here, except at their neutral value.
 constexpr std::string_view kUnserved[] = {
     "best_of",    "structured_outputs", "guided_decoding", "logits_processors",
     "extra_args", "output_kind",        "lora_name",       "thinking_token_budget",
 };
-// Beams are several answers, which this protocol has no place for.
+// Beams are several answers, for which this protocol has no place.
 constexpr std::string_view kBeams[] = {"use_beam_search", "length_penalty", "early_stopping"};
 
 bool MeansNothing(std::string_view name, const Value& value) {
@@ -31,7 +31,7 @@ bool IsIn(const std::string_view (&names)[n], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-// Of a value that comes as a string: the longest list that is served fits.
+// For a value that comes as a string: the longest list that is served fits.
 constexpr json::Limits kQuotedLimits = {.max_bytes = 64 << 10, .max_depth = 4};
 
 // "0.5" for 0.5: clients of Triton's vLLM backend write all values as strings.

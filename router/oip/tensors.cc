@@ -70,7 +70,7 @@ void AppendLittleEndian(uint64_t value, size_t bytes, std::string& out) {
   for (size_t i = 0; i < bytes; ++i, value >>= 8) out += static_cast<char>(value & 0xFF);
 }
 
-// Values that do not fit are as wrong as negative ones.
+// Values that do not fit are as invalid as negative ones.
 int64_t IntegerOf(std::string_view bytes, const IntegerType& type) {
   const uint64_t bits = LittleEndian(bytes);
   if (!type.is_signed) return static_cast<int64_t>(std::min<uint64_t>(bits, INT64_MAX));

@@ -71,7 +71,7 @@ void AdmissionMetrics::SetQueued(const FairQueue& queue, const std::string& name
     waiting[static_cast<size_t>(ClassOf(priority))] += count;
   }
   for (int sign = 0; sign < 3; ++sign) {
-    // By what Prometheus sees, so that models that begin alike share a series.
+    // By the label that Prometheus sees, so that models with the same prefix share a series.
     const std::string label = model_id.substr(0, kModelIdLabelBytes);
     Gauge*& gauge = queued_[{name, label, sign}];
     if (gauge == nullptr) {

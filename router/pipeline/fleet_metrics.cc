@@ -12,7 +12,7 @@ struct Series {
   const char* name;
   const char* help;
   double (*value)(const WorkerRecord& worker);
-  bool by_model = false;  // has the label `model`: what one compares among the workers of one
+  bool by_model = false;  // has the label `model`: to compare the workers of one model
 };
 
 double KvShare(const WorkerRecord& worker) {
@@ -73,7 +73,7 @@ void FleetMetrics::Update(const Fleet& fleet) {
   UpdateModels(fleet);
 }
 
-// A name may stand for several models, as in a rolling update: any worker of them serves it.
+// A name may refer to several models, as in a rolling update: any worker of them serves it.
 void FleetMetrics::UpdateModels(const Fleet& fleet) {
   std::map<std::string, uint32_t> ready;
   for (const Pool& pool : fleet.pools()) ready[pool.name] += fleet.ReadyCount(pool.model_id);

@@ -74,14 +74,14 @@ ApiError ModelDirectory::NobodyFor(const GenerateRequest& ask, const ServedModel
   return NoWorkerError(model.model_id.empty() ? ask.model : model.facts.name, false);
 }
 
-// What a client's name stands for; none at all may stand for the only one.
+// The model that a client's name refers to; no name may refer to the only one.
 const std::string& ModelDirectory::ServedName(const std::string& name) const {
   const Fleet& fleet = dispatcher_.fleet();
   const std::string* only = name.empty() ? OnlyName(fleet.pools()) : nullptr;
   return only != nullptr ? *only : Unaliased(fleet.pool_rules(), name);
 }
 
-// A worker that has not said yet what it serves may have it.
+// A worker that has not greeted yet may have it.
 bool ModelDirectory::MayComeBack(const std::string& model_id) const {
   const std::vector<WorkerRecord>& workers = dispatcher_.fleet().workers();
   return std::any_of(workers.begin(), workers.end(), [&](const WorkerRecord& worker) {
@@ -102,7 +102,7 @@ Result<ServedModel> ModelDirectory::Find(const std::string& name, uint64_t key,
   if (model.text == nullptr || worker == nullptr) {
     return ApiError{ApiCode::kUnavailable, "model " + pool.name + " is not ready yet", "", 1000};
   }
-  // Clients hear the name that they asked for.
+  // Errors use the name that the client sent.
   model.facts = {name.empty() ? pool.name : name, worker->hello.limits.max_model_len,
                  worker->hello.vocab_size, worker->hello.limits,
                  dispatcher_.fleet().FeaturesOf(pool.model_id)};

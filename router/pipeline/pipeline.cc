@@ -1,18 +1,19 @@
 // The router in one file: what happens to a request, from top to bottom.
 //
-//   Start      a place in this router (admission); then, in a turn of the loop of its own,
-//   Begin      the pool that serves the model, sampling parameters, each of the client's fields;
-//              template and tokens, in the background
-//   Enqueue    lengths; it waits for its turn, fair to all tenants, until a worker has room
-//   Launch     a stream per choice, and a Submit, which the dispatcher places, and again if need be
+//   Start      takes a place in this router (admission); then, in a separate turn of the loop,
+//   Begin      finds the pool that serves the model, checks sampling and the client's fields,
+//              then renders and tokenises in the background
+//   Enqueue    checks lengths; the request waits for its turn until a worker has room
+//   Launch     makes a stream per choice and a Submit, which the dispatcher places, and places
+//              again if necessary
 //   OnOutput   accepted tokens become text, stop strings end a choice, deltas go to the sink
-//   EndChoice  after the last one OnFinished, and nothing of the request is left
+//   EndChoice  after the last choice: OnFinished, and nothing of the request remains
 //
 // Invariants:
-//  1. A request is found by its number each time; no reference to one is kept across a call to its
-//     sink, since a sink may cancel.
+//  1. A request is looked up by its number each time; no reference to one is kept across a call to
+//     its sink, since a sink may cancel.
 //  2. Each request that Start named ends by exactly one of OnFinished, OnError and Cancel, which
-//     give its place back.
+//     release its place.
 #include "router/pipeline/pipeline.h"
 #include "common/runtime/timer.h"
 
@@ -68,7 +69,8 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   bool Ready() const override {
     return !admission_.draining() && (options_.ready_without_workers || models_.AnyReady());
   }
-  // A ready worker has said so lately and no step, an idle probe too, is past its limit.
+  // A ready worker has reported so lately, and no step, not even an idle probe, has exceeded its
+  // limit.
   bool Healthy() const override { return models_.AnyReady(); }
   void StartDraining() override { admission_.StartDraining(); }
   void EndAll(const ApiError& error) override;
@@ -208,7 +210,7 @@ void RouterPipeline::Begin(RequestId id) {
   request->model = std::move(model.value());
   const GenerateRequest& ask = request->ask;
   if (const auto error = CheckRequest(ask, request->model)) return Fail(id, *error);
-  // A client that resumes says what the first router drew and when.
+  // A client that resumes states what the first router drew and when.
   request->created = ask.resume ? ask.resume->created : executor_.clock().UnixSeconds();
   const uint64_t seed = ask.resume ? ask.resume->seed : runtime_.rng.Next();
   const GenerationSettings& defaults =
@@ -264,8 +266,9 @@ void RouterPipeline::Enqueue(RequestId id, Result<PromptTokens> prompt) {
   if (IsQueued(id, admission_.Queue(id, QueueWishOf(request), Now()))) LaunchNext();
 }
 
-// Those whose turn it is go to the workers, as long as these have room. What needs a thing that no
-// worker offers goes too: the dispatcher waits for one that does, and others need not.
+// Requests whose turn it is go to the workers, as long as these have room. A request for something
+// that no worker offers goes too: the dispatcher waits for a worker that offers it, and others need
+// not wait.
 void RouterPipeline::LaunchNext() {
   if (admission_.queue().size() == 0) return;
   BeginHeld();
@@ -360,7 +363,7 @@ void RouterPipeline::EndChoice(RequestId id, const ChoiceEnd& end) {
   sink->OnFinished(usage);
 }
 
-// Ends whom the queue has no place for: the newcomer, or one that gave way to it.
+// Ends the request that the queue has no place for: the new one, or one that was pushed out for it.
 bool RouterPipeline::IsQueued(RequestId id, const QueueResult& result) {
   if (result.refusal) Reject(id, *result.refusal);
   if (result.pushed_out) Reject(*result.pushed_out, result.push_out);
@@ -403,7 +406,7 @@ void RouterPipeline::Release(RequestId id, RequestEnd end) {
   admission_.Leave(id, TokensTaken(request), Now());
   const RequestRecord record = RecordOf(request, end, Now());
   LogEnd(record, runtime_.logger);
-  const bool accepted = !request.refused;  // it came in, whatever became of it then
+  const bool accepted = !request.refused;  // it was admitted, whatever happened then
   metrics_.RequestEnded(record, accepted);
   metrics_.serving().RequestEnded(request.model.facts.name, end, request.started);
   if (accepted && options_.records != nullptr) options_.records->Write(record);
@@ -416,7 +419,7 @@ LiveRequest* RouterPipeline::Find(RequestId id) {
   return it == requests_.end() ? nullptr : &it->second;
 }
 
-// ------------------------------------------------------------------------------------- around it
+// ------------------------------------------------------------------------------------- the rest
 
 void RouterPipeline::OnFleetChanged(WorkerIndex worker) {
   models_.Changed(worker);
@@ -424,7 +427,7 @@ void RouterPipeline::OnFleetChanged(WorkerIndex worker) {
   LaunchNext();
 }
 
-// Requests that find no worker at all wait for one, but not for ever.
+// Requests that find no worker at all wait for one, but not forever.
 void RouterPipeline::WatchEmptyPools() {
   const Micros due = admission_.NextExpiry().value_or(0);
   if (due == empty_pools_due_) return;

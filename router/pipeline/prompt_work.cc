@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// What the background thread works on; shared with it, read by `done` when it is through.
+// The data of the background thread; shared with it, read by `done` when it has finished.
 struct PromptWork {
   std::shared_ptr<const std::atomic<bool>> cancelled;
   bool echo = false;
@@ -23,7 +23,7 @@ struct PromptWork {
   Result<PromptTokens> tokens = PromptTokens();
 };
 
-// Token ids are looked over in less time than another thread takes to wake up.
+// Token ids are checked in less time than another thread needs to wake up.
 constexpr size_t kMaxIdsOnTheLoop = 8192;
 
 bool IsQuick(const PromptWork& work) {

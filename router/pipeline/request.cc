@@ -15,9 +15,10 @@ namespace quire {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 256;  // longer ones are cut: they are for logs only
-// Reserved of a tenant's tokens where max_tokens is not given.
+// Tokens reserved for a tenant where max_tokens is not given.
 constexpr uint64_t kUnstatedOutputTokens = 1024;
-// For which a worker should have blocks at the start; more comes block by block, or by preemption.
+// The outputs for which a worker should have blocks at the start; more come block by block, or by
+// preemption.
 constexpr uint64_t kExpectedOutputTokens = 256;
 
 std::optional<ApiError> CheckResume(const GenerateRequest& ask, const ServedModel& model) {
@@ -52,12 +53,13 @@ std::optional<ApiError> CheckResume(const GenerateRequest& ask, const ServedMode
   return std::nullopt;
 }
 
-// Whether a worker has taken it up: has admitted it, or written, whatever it forgot to say.
+// Whether a worker has accepted it: has admitted it, or sent output, even if it forgot to report
+// the admission.
 bool Ran(const LiveRequest& request) {
   return request.cached_tokens.has_value() || request.accepted_tokens > 0;
 }
 
-// Whether the client has had the beginning of the answer.
+// Whether the client has received the beginning of the answer.
 bool Resumes(const LiveRequest& request) {
   if (!request.ask.resume) return false;
   const auto& outputs = request.ask.resume->outputs;
@@ -84,7 +86,7 @@ std::vector<TokenLogprob> PromptLogprobsOf(const LiveRequest& request) {
   return all;
 }
 
-// More than a router keeps of the prompt's logprobs.
+// The error for more of the prompt's logprobs than a router keeps.
 std::optional<ApiError> CheckPromptLogprobs(const LiveRequest& request,
                                             const RouterLimits& limits) {
   const size_t tokens = request.prompt_ids.size();
@@ -141,7 +143,7 @@ QueueWish QueueWishOf(const LiveRequest& request) {
   QueueWish wish;
   wish.model_id = request.model.model_id;
   uint64_t outputs = static_cast<uint64_t>(request.sampling.max_tokens);
-  // Who does not say how long an answer may be rarely means all of the context.
+  // A client that does not limit an answer rarely means all of the context.
   if (!request.ask.sampling.max_tokens) outputs = std::min(outputs, kUnstatedOutputTokens);
   wish.tokens = request.prompt_ids.size() + outputs * request.choices;
   for (size_t i = 0; request.ask.resume && i < request.choices; ++i) {
@@ -221,7 +223,7 @@ void BeginRecord(const std::optional<trace::Sampler>& sampler, RouterInstance ro
       std::holds_alternative<ChatPrompt>(request.ask.prompt) ? "chat" : "text_completion";
   record.trace = trace::BeginTrace(sampler, request.ask.traceparent, record.router.value(),
                                    record.request.value(), request.ask.tracestate);
-  request.ask.tracestate = record.trace.state;  // none without the traceparent that it belongs to
+  request.ask.tracestate = record.trace.state;  // none without its traceparent
   if (!sampler) return;
   request.ask.traceparent =
       trace::FormatTraceparent({record.trace.id, record.trace.span, record.trace.sampled});
@@ -240,7 +242,7 @@ Submit MakeSubmit(const LiveRequest& request, SaltBook& salts) {
   }
   for (const Ended& ended : request.resumed_ends) submit.choices[ended.choice].ended = true;
   submit.sampling = request.sampling;
-  // Who brings outputs along was told the prompt's logprobs before them.
+  // A client that brings outputs along got the prompt's logprobs before them.
   if (Resumes(request)) submit.sampling.prompt_logprobs = 0;
   submit.priority = ask.priority;
   const std::string domain = ask.tenant == nullptr ? "" : ask.tenant->CacheDomain();

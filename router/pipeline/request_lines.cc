@@ -11,7 +11,7 @@ std::string TraceText(const RequestRecord& record) {
   return record.trace.id.valid() ? trace::TraceIdHex(record.trace.id) : "";
 }
 
-// That it failed is the fault of those who serve, not of who asked.
+// The server is at fault for these failures, not the client.
 bool IsOurFault(const RequestRecord& record) {
   return record.end == RequestEnd::kFailed && record.error == ApiCode::kInternal;
 }

@@ -34,7 +34,7 @@ std::optional<Refusal> RequestMemory::Hold(LiveRequest& request) {
 std::optional<Refusal> RequestMemory::HoldTokens(LiveRequest& request) {
   const size_t tokens = request.prompt_ids.size();
   const size_t logprobs = tokens * static_cast<size_t>(request.sampling.prompt_logprobs);
-  // The text of an echo stands before each choice of an answer that is not streamed.
+  // The text of an echo is in front of each choice of an answer that is not streamed.
   const size_t echoes = 1 + (request.ask.streaming ? 1 : request.choices);
   const size_t bytes = HeldBytes(request.ask) + kBytesPerPromptToken * tokens +
                        kBytesPerLogprob * logprobs + echoes * request.prompt_text.size();

@@ -26,7 +26,7 @@ size_t BandOf(size_t prompt_tokens) {
   return static_cast<size_t>(band - std::begin(kPromptBands));
 }
 
-// The ends of an attempt after which another one may go on.
+// The ends of an attempt after which another one may continue.
 constexpr AttemptEnd kMoves[] = {
     AttemptEnd::kRefused, AttemptEnd::kFailed, AttemptEnd::kDrained, AttemptEnd::kRouterLost,
     AttemptEnd::kLost,    AttemptEnd::kStuck,  AttemptEnd::kBroken,  AttemptEnd::kWithdrawn};

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kBytesPerPiece = 48;  // beside its text
 constexpr size_t kDecodedAtOnce = 4096;
-constexpr size_t kBytesPerToken = 4;  // of a text, where nothing better is known
+constexpr size_t kBytesPerToken = 4;  // of a text, if there is no better estimate
 
 // An answer as JSON, while it grows.
 class AnswerSize {
@@ -92,7 +92,7 @@ Result<std::string> TextOf(const ServedModel& model, const std::vector<TokenId>&
     if (at + kDecodedAtOnce > ids.size()) piece += decoder->Flush();
     size.AddText(piece);
     if (const auto error = size.Check("tokens")) return *error;
-    // The text, with room to grow, and what an edge writes of it.
+    // The text, with room to grow, and the JSON that an edge makes of it.
     if (!hold.TryResize(hold.bytes() + 3 * piece.size())) return TooManyLargeRequests();
     text += piece;
   }

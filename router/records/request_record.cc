@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 256;  // of what workers and clients chose
 
-// A cut may fall within a character.
+// A cut may be within a character.
 std::string Cut(const std::string& name) { return ValidUtf8(name.substr(0, kMaxNameBytes)); }
 
 // How a line is written: for the log, or with `state` for an operator.

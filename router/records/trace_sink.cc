@@ -48,9 +48,9 @@ bool WentWrong(AttemptEnd end) {
          end != AttemptEnd::kRunning && end != AttemptEnd::kDrained;
 }
 
-// What was asked for, every default resolved.
+// The requested values, with every default resolved.
 void AddSampling(const SampledWith& with, Span& root) {
-  if (with.choices == 0) return;  // it never came to that
+  if (with.choices == 0) return;  // it did not get that far
   const auto add = [&root](const char* name, trace::AttributeValue value) {
     root.attributes.emplace_back(name, std::move(value));
   };
@@ -99,7 +99,7 @@ Span RootSpan(const RequestRecord& record, const SpanMaker& make) {
   return root;
 }
 
-// What lay before the first attempt: the template, the tokens and the gates, then the wait for its
+// The time before the first attempt: the template, the tokens and the checks, then the wait for its
 // turn.
 void AddWaits(const RequestRecord& record, const SpanMaker& make, std::vector<Span>& spans) {
   const Micros end = record.arrived_at + record.total_us;
@@ -113,7 +113,7 @@ void AddWaits(const RequestRecord& record, const SpanMaker& make, std::vector<Sp
   }
 }
 
-// Why the attempt is at its worker. It takes microseconds of one thread: told as a moment.
+// Why the attempt is at its worker. The choice takes microseconds of one thread: shown as an event.
 Span RoutingSpan(const AttemptReport& attempt, const SpanMaker& make, uint64_t parent) {
   Span span = make.Make("routing decision", make.Id(attempt.attempt.value(), 4), parent,
                         attempt.sent_at, attempt.sent_at);
@@ -127,7 +127,7 @@ Span RoutingSpan(const AttemptReport& attempt, const SpanMaker& make, uint64_t p
   return span;
 }
 
-// A carry-on is linked to the attempt whose outputs it goes on with.
+// A resumed attempt is linked to the attempt whose outputs it continues.
 void AddAttempt(const RequestRecord& record, const AttemptReport& attempt, const SpanMaker& make,
                 std::vector<Span>& spans) {
   const uint64_t number = attempt.attempt.value();

@@ -1,5 +1,5 @@
 // Consistent hash: a session stays with its worker as long as that worker is there; requests
-// without a session go by how they begin.
+// without a session are placed by their beginning.
 #include <algorithm>
 
 #include "common/check.h"

@@ -1,4 +1,4 @@
-// Least loaded: the fewest rows wanted, then the least work ahead; equals take turns.
+// Least loaded: the fewest rows needed, then the least work ahead; equals take turns.
 #include <tuple>
 
 #include "common/check.h"

@@ -1,11 +1,12 @@
-// Prefix aware: the worker that would answer first and hurt the others least. Work before the
-// prompt and the part of it that is not cached, times the rows that share each step. Ties, such as
-// an idle fleet that knows nothing of the prompt, go by rendezvous of the prompt's first blocks, so
-// that several routers send what begins alike to the same worker without a word between them.
+// Prefix aware: the worker that would answer first and delay the others least. The cost is the work
+// before the prompt plus the part of it that is not cached, times the rows that share each step.
+// Ties, such as an idle fleet that knows nothing of the prompt, are resolved by rendezvous of the
+// prompt's first blocks, so that several routers send prompts with the same beginning to the same
+// worker without communication.
 //
-// Where all rows are taken, a prompt waits for the end of an answer, of which neither the cached
-// part nor the work ahead says anything: each end that it waits for counts as a little more work.
-// Much more would give up long prefixes for any free row, and a full fleet its caches with them.
+// Where all rows are taken, a prompt waits for the end of an answer, which neither the cached part
+// nor the work ahead predicts: each end that it waits for counts as a little more work. Much more
+// would give up long prefixes for any free row, and with them the caches of a full fleet.
 #include <algorithm>
 
 #include "common/check.h"

@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-// JSON knows no infinity: what a worker calls impossible is shown as vLLM shows it.
+// JSON knows no infinity: a logprob that a worker reports as impossible is shown as vLLM shows it.
 float ShownLogprob(float logprob) {
   constexpr float kLowest = -9999.0f;
   return std::isfinite(logprob) ? std::max(logprob, kLowest) : kLowest;

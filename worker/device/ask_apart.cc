@@ -21,7 +21,7 @@ namespace {
 using kernels::cuda::DriverDevice;
 using kernels::cuda::DriverReport;
 
-// The report as the pipe carries it, between two halves of one program.
+// The report in the pipe's format, between two halves of one program.
 struct WireDevice {
   int32_t index, major, minor, prohibited, opened;
   int64_t total_bytes, free_bytes;
@@ -116,9 +116,9 @@ bool ReadAnswer(int fd, int64_t end_micros, Wire& wire) {
   return true;
 }
 
-// How the child ended, where it does so in time. It has told what it had to tell, or never will:
-// nothing of it is waited for but the driver's own leaving of the device, which no signal hurries.
-// One that takes longer at that is reaped behind the caller's back, so that it leaves no zombie.
+// How the child ended, if it does so in time. It has sent its answer, or never will: only the
+// driver's release of the device is waited for, which no signal speeds up. A child that needs
+// longer for that is reaped in the background, so that it leaves no zombie.
 std::string End(pid_t child, int64_t limit_micros) {
   constexpr int64_t kTurnMicros = 5'000;
   kill(child, SIGKILL);

@@ -45,7 +45,7 @@ absl::StatusOr<std::vector<kernels::cuda::DriverDevice>> FindDevices(const Devic
   return devices;
 }
 
-// Of what the plugin has machine code for in every build: compute capability 9.0.
+// For the machine code that every build of the plugin has: compute capability 9.0.
 std::vector<kernels::cuda::DriverDevice> PlannedDevices(int ranks) {
   std::vector<kernels::cuda::DriverDevice> devices(static_cast<size_t>(ranks));
   for (size_t i = 0; i < devices.size(); ++i) {

@@ -23,7 +23,7 @@ using kernels::cuda::Nvml;
 
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
-// The gauges of one rank, each made when its value is first told.
+// The gauges of one rank, each created when its value is first known.
 class RankGauges {
  public:
   explicit RankGauges(Labels labels) : labels_(std::move(labels)) {}
@@ -85,14 +85,14 @@ struct DeviceMonitor::State {
   DeviceMonitorOptions options;
   Mutex mutex;
   std::condition_variable wake;    // of the thread
-  std::condition_variable looked;  // of who waits for it
-  // Guarded by mutex; the thread touches metrics and log under it, and not once it is to stop.
+  std::condition_variable looked;  // of the waiting caller
+  // Guarded by mutex; the thread uses metrics and log under it, and not after it has been stopped.
   bool stopping = false;
   bool ended = false;
   bool look_now = false;
-  bool reading = false;                 // a look has begun that is not over
-  uint64_t looks = 0;                   // that are over
-  std::vector<DeviceReading> readings;  // by rank; empty before the first look
+  bool reading = false;                 // a reading has begun and has not ended
+  uint64_t looks = 0;                   // readings that have ended
+  std::vector<DeviceReading> readings;  // by rank; empty before the first reading
   Metrics* metrics = nullptr;
   Logger* log = nullptr;
   std::vector<RankGauges> gauges;
@@ -104,7 +104,7 @@ struct DeviceMonitor::State {
   std::string Text(int64_t wait_micros, std::string (*of)(const DeviceReading&));
 };
 
-// False: there is nothing to be read.
+// False: there is nothing to read.
 bool DeviceMonitor::State::Begin(const std::shared_ptr<State>& self, const Nvml* nvml,
                                  const std::string& error) {
   MutexLock lock(mutex);
@@ -154,7 +154,7 @@ std::string DeviceMonitor::State::Text(int64_t wait_micros,
                                        std::string (*of)(const DeviceReading&)) {
   std::unique_lock<std::mutex> lock(mutex.native());
   if (!ended) {
-    // A look under way began before what is asked about.
+    // A reading under way began before the time of the question.
     const uint64_t enough = looks + (reading ? 2 : 1);
     look_now = true;
     wake.notify_one();

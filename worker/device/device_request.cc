@@ -48,7 +48,7 @@ std::string List(const std::vector<DriverDevice>& devices) {
   return text.empty() ? "none" : text;
 }
 
-// What is wrong with the driver itself.
+// The fault of the driver itself.
 absl::Status CheckDriver(const DeviceNeeds& needs, const DriverReport& report) {
   const std::string needed = CudaVersionText(needs.toolkit_version);
   if (report.version != 0 && report.version < needs.toolkit_version) {

@@ -34,7 +34,7 @@ bool CacheReports::Pending() const {
 
 void CacheReports::Slice(KvCache& cache, std::vector<SnapshotPart>& parts) {
   if (!Pending()) return;
-  // Round and round: the first that is ready after the one served last.
+  // Round robin: the first that is ready after the one served last.
   auto at = snapshots_.upper_bound(last_served_);
   for (size_t i = 0; i <= snapshots_.size(); ++i) {
     if (at == snapshots_.end()) at = snapshots_.begin();

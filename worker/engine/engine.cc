@@ -1,6 +1,7 @@
-// The engine in one file: commands come in (engine_commands.cc), then RunOnce goes round: expire →
-// plan → launch → collect → commit → report. Scheduling is in worker/scheduler, pages in worker/kv,
-// arithmetic behind Runner; here is what happens to a request between its Submit and its one end.
+// The engine in one file: commands come in (engine_commands.cc), then RunOnce runs one round:
+// expire → plan → launch → collect → commit → report. Scheduling is in worker/scheduler, pages in
+// worker/kv, arithmetic behind Runner; this file shows what happens to a request between its Submit
+// and its one end.
 #include "worker/engine/engine.h"
 
 #include <algorithm>
@@ -36,7 +37,7 @@ SchedulerOptions MakeSchedulerOptions(const EngineOptions& options) {
   return scheduler;
 }
 
-// What the rows behind the one in hand will touch.
+// Prefetches what the rows after the current one will touch.
 void PrefetchRows(std::span<const PlannedRow> rows, size_t i) {
   if (i + kRowsAhead < rows.size()) {
     rows[i + kRowsAhead].sequence->Prefetch();
@@ -57,7 +58,7 @@ Engine::State::State(const EngineOptions& engine_options, Runner& step_runner,
       cache_reports(engine_options.snapshot_slice) {
   QUIRE_CHECK(options.vocab_size > 0 && options.max_model_len > 1);
   QUIRE_CHECK_MSG(scheduler.CanEverFit(1), "the pool holds not even one block");
-  // A tokenizer may have grown beyond its model: what cannot be sampled ends nothing.
+  // A tokenizer may have grown beyond its model: a token that cannot be sampled ends nothing.
   std::erase_if(options.eos_token_ids,
                 [this](TokenId id) { return id < 0 || id >= options.vocab_size; });
   in_flight.reserve(static_cast<size_t>(runner.MaxInFlight()));
@@ -66,7 +67,7 @@ Engine::State::State(const EngineOptions& engine_options, Runner& step_runner,
   probe_sampling.max_tokens = 1;
 }
 
-// Memory for the largest step there can be.
+// Memory for the largest possible step.
 void Engine::State::ReserveStep() {
   StepLimits limits;
   limits.max_rows = options.max_num_seqs;
@@ -113,7 +114,7 @@ void Engine::RunOnce(int64_t now_us, EngineOutput& output) {
   const bool full = static_cast<int>(state.in_flight.size()) == state.runner.MaxInFlight();
   const bool committed = full && state.CommitReady(now_us);
   if (committed) {
-    // A device was waited for: what has expired in the meantime is not planned.
+    // The engine waited for a device: what has expired in the meantime is not planned.
     now_us = std::max(now_us, state.progress.last_step_end_us.load());
     state.Expire(now_us);
   }
@@ -130,7 +131,7 @@ void Engine::State::EndChoice(Choice& choice, const ChoiceOutcome& end) {
   QUIRE_CHECK(!choice.ended && choice.request != nullptr);
   QUIRE_CHECK(end.reason != EndReason::kUnspecified);
   Request& request = *choice.request;
-  // What steps in flight still sample for it is dropped when it comes, and booked now.
+  // Samples that steps in flight still produce for it are dropped when they come, and counted now.
   choice.generated += choice.samples_in_flight;
   if (!QUIRE_BUG(overrun_not_booked)) choice.discarded += choice.samples_in_flight;
   ++totals.choices_ended[static_cast<size_t>(end.reason)];
@@ -165,7 +166,7 @@ void Engine::State::Expire(int64_t now_us) {
       continue;
     }
     next_timeout_us = std::min(next_timeout_us, request.deadline_us);
-    // The last choice to end takes the request with it: after that nothing of it is looked at.
+    // The last choice to end takes the request with it: nothing of it is read after that.
     const size_t choices = request.choices.size();
     for (size_t i = 0; i < choices; ++i) {
       Choice& choice = *request.choices[i];
@@ -183,7 +184,8 @@ void Engine::State::Expire(int64_t now_us) {
 // ---------------------------------------------------------------------------------------------
 // steps
 
-// An idle worker proves every few seconds that a token can be produced: one row, outside all books.
+// An idle worker proves every few seconds that a token can be produced: one row that no record
+// counts.
 void Engine::State::ProbeWhenIdle(int64_t now_us) {
   if (now_us < next_probe_us || !scheduler.Idle() || !in_flight.empty() || !device_there) return;
   if (draining && requests.Empty()) return;
@@ -235,7 +237,7 @@ void Engine::State::LaunchSteps(int64_t now_us) {
   }
 }
 
-// A request that can never be served is ended by name, and the pass is made again.
+// A request that can never be served is ended by name, and the pass is repeated.
 bool Engine::State::PlanStep(Launched& step) {
   const StepBudget budget{options.max_step_time_us, step_time.times()};
   while (!scheduler.Plan(plan, step.rows, budget)) {
@@ -316,23 +318,23 @@ void Engine::State::CommitRows(const Launched& step, int64_t now_us) {
     NoteChunk(choice, row, step.launched_us);
     const std::span<const ScoredToken> scored = scores.first(static_cast<size_t>(row.score_count));
     scores = scores.subspan(scored.size());
-    // A sequence that ended while the step ran takes nothing: its overrun was booked at its end.
+    // A sequence that ended while the step ran takes nothing: its overrun was counted at its end.
     const bool taken = scheduler.CommitRow(row, sample == nullptr ? -1 : sample->token);
     if (!taken) {
       totals.generated_tokens += row.sample;
       totals.discarded_tokens += row.sample;
     }
-    // Scores are the request's, also when the choice that computed them has ended.
+    // Scores belong to the request, even when the choice that computed them has ended.
     if (!CommitScores(choice, scored) || !taken) continue;
     if (sample != nullptr) CommitSample(choice, *sample, now_us);
   }
   QUIRE_CHECK(scores.empty() && samples.empty());
 }
 
-// Decode rows are none of it: they compute one token, which samples, behind the first output.
+// Decode rows are not part of it: they compute one token, which samples, after the first output.
 void Engine::State::NoteChunk(Choice& choice, const PlannedRow& row, int64_t launched_us) {
   const bool one_token = row.q_len == 1 && row.sample;
-  if (one_token && choice.generated > 0) return;  // the request need not be looked at
+  if (one_token && choice.generated > 0) return;  // the request need not be read
   Request* const request = choice.request;
   if (request == nullptr || (one_token && request->first_token_us != kNeverMicros)) return;
   QUIRE_CHECK(row.q_len > 0 && launched_us <= record_us);
@@ -370,7 +372,7 @@ void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int
   ++totals.generated_tokens;
   if (++choice.generated == 1) {
     choice.request->first_token_us = std::min(choice.request->first_token_us, record_us);
-    if (choice.sampling->max_tokens == 0) {  // only the prompt was asked for
+    if (choice.sampling->max_tokens == 0) {  // only the prompt was requested
       ++choice.discarded;
       ++totals.discarded_tokens;
       return EndChoice(choice, {.reason = EndReason::kLength});
@@ -423,7 +425,7 @@ quire::Load Engine::State::MakeLoad() const {
 }
 
 int64_t Engine::State::NextWakeup(int64_t now_us) const {
-  // A drain's deadline that has passed has done its work: only the steps in flight are waited for.
+  // A drain's deadline that has passed has taken effect: only the steps in flight are waited for.
   const int64_t drain_us = now_us < drain_deadline_us ? drain_deadline_us : kNeverMicros;
   const int64_t timeout_us = std::min(next_timeout_us, drain_us);
   if (!in_flight.empty()) return std::min(std::max(now_us, runner.ReadyAt()), timeout_us);
@@ -449,8 +451,8 @@ void Engine::State::Report(int64_t now_us, EngineOutput& output) {
   output.next_wakeup_us = output.drained ? kNeverMicros : NextWakeup(now_us);
 }
 
-// What was published and withdrawn since the last round, and the next slice of a snapshot: behind
-// the step, and while there is none one after another.
+// What was published and withdrawn since the last round, and the next slice of a snapshot: after
+// the step, and one after another while there is none.
 void Engine::State::ReportCache(EngineOutput& output) {
   CacheEventLog& events = scheduler.cache().events();
   output.event_seq = events.Seq();

@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// One of the answers that this attempt is asked for: those that ended elsewhere were never set up.
+// One of this attempt's answers: those that ended elsewhere were never set up.
 const Choice& OneAnswer(const Request& request) {
   const auto found = std::find_if(request.choices.begin(), request.choices.end(),
                                   [](const auto& choice) { return choice->prompt_length > 0; });
@@ -67,7 +67,7 @@ std::optional<BeamProblem> CheckBeams(const SamplingParams& params, size_t choic
 }
 
 // Every attempt searches from the prompt: the search depends on nothing else, and tokens that the
-// router has already are not told again.
+// router already has are not sent again.
 void Engine::State::StartBeams(Request& request) {
   const Submit& submit = request.submit;
   BeamSearchOptions search;
@@ -122,7 +122,7 @@ void Engine::State::EndRound(Request& request) {
     const Choice& parent = *beams.rows[step.parent];
     Choice& beam = *rows.emplace_back(std::make_unique<Choice>());
     InitBeam(beam, request, static_cast<uint32_t>(rows.size() - 1), next_sequence++);
-    // What the parent sampled is not what the search chose.
+    // The parent's sample is not the search's choice.
     beam.tokens.reserve(parent.tokens.size());
     beam.tokens.assign(parent.tokens.begin(), parent.tokens.end() - 1);
     beam.tokens.push_back(step.token);
@@ -159,7 +159,7 @@ void Engine::State::TellAnswers(Request& request) {
     const std::vector<TokenId>& outputs = answers.back().outputs;
     choice->tokens.insert(choice->tokens.end(), outputs.begin() + known, outputs.end());
   }
-  // The last choice to end takes the request with it: after that nothing of it is looked at.
+  // The last choice to end takes the request with it: nothing of it is read after that.
   for (size_t i = 0, count = answers.size(); i < count; ++i) {
     Choice& choice = *request.choices[i];
     if (choice.ended) continue;
@@ -170,12 +170,12 @@ void Engine::State::TellAnswers(Request& request) {
   }
 }
 
-// Frees what the beams hold and closes their books: tokens that no answer told are discarded.
+// Frees the beams' resources and closes their counts: tokens that are in no answer are discarded.
 void Engine::State::StopBeams(Request& request) {
   Beams& beams = *request.beams;
   QUIRE_CHECK(!beams.stopped);
   beams.stopped = true;
-  // Answers share tokens; only in a vocabulary of few can more be told than was generated.
+  // Answers share tokens; only in a tiny vocabulary can more be reported than was generated.
   const int64_t shared = std::max<int64_t>(0, beams.told_tokens - beams.usage.generated_tokens);
   beams.usage.generated_tokens += static_cast<uint32_t>(shared);
   totals.generated_tokens += static_cast<uint64_t>(shared);

@@ -1,6 +1,6 @@
-// What each command does to the engine's state. Everything in a command comes from a peer: what
-// does not fit (an attempt that has ended, a choice that is none) is refused or was overtaken,
-// never asserted on.
+// The effect of each command on the engine's state. Everything in a command comes from a peer: a
+// command that does not fit (about an attempt that has ended, or an unknown choice) is refused or
+// ignored as overtaken, never asserted on.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kQueueFullRetryMs = 1000;
 
-// Whom a request shares computed blocks with.
+// The requests with which a request shares computed blocks.
 CacheIdentity IdentityOf(const Submit& submit, const EngineOptions& options) {
   if (!options.prefix_caching) return {};
   CacheIdentity identity;
@@ -29,7 +29,7 @@ CacheIdentity IdentityOf(const Submit& submit, const EngineOptions& options) {
 }  // namespace
 
 void Engine::State::EndRequest(Request& request, const ChoiceOutcome& end) {
-  // With the last choice the request leaves the table, but not yet memory.
+  // With the last choice the request leaves the table, but not memory yet.
   for (const std::unique_ptr<Choice>& choice : request.choices) {
     if (!choice->ended) EndChoice(*choice, end);
   }
@@ -50,7 +50,7 @@ void Engine::State::On(SubmitCommand command, int64_t now_us) {
     out.AddRefused(command.router, std::move(*refused));
     return;
   }
-  // The router has given an older attempt up when it sends a newer one.
+  // A router that sends a newer attempt has given the older one up.
   const WireKey key{command.router, command.submit.key.request};
   if (Request* older = requests.FindAnyAttempt(key)) {
     EndRequest(*older, {.reason = EndReason::kCancelled, .message = "a newer attempt has come"});
@@ -58,7 +58,7 @@ void Engine::State::On(SubmitCommand command, int64_t now_us) {
   Accept(std::move(command));
 }
 
-// Nothing of a refused request stays behind.
+// Nothing of a refused request remains.
 std::optional<Refused> Engine::State::RefusalOf(const SubmitCommand& command, int64_t now_us) {
   const Submit& submit = command.submit;
   const WireKey key{command.router, submit.key.request};
@@ -160,8 +160,8 @@ void Engine::State::Accept(SubmitCommand command) {
   }
 }
 
-// Outputs that come with the Submit count as outputs: penalties, limits and noise go on where they
-// stood.
+// Outputs that come with the Submit count as outputs: penalties, limits and noise continue from
+// them.
 void Engine::State::AddChoice(Request& request, uint32_t index) {
   const Submit& submit = request.submit;
   const std::vector<TokenId>& outputs = submit.choices[index].outputs;
@@ -179,7 +179,7 @@ void Engine::State::AddChoice(Request& request, uint32_t index) {
   choice.prompt_length = static_cast<int32_t>(submit.prompt_ids.size());
   choice.output_limit = OutputLimit(submit.sampling, choice.prompt_length, options.max_model_len);
   choice.sampling = &submit.sampling;
-  // An attempt that resumes outputs does so for a router that has the prompt's logprobs.
+  // An attempt that resumes outputs does so for a router that already has the prompt's logprobs.
   choice.wants_prompt_logprobs =
       index == 0 && submit.sampling.prompt_logprobs > 0 &&
       (QUIRE_BUG(resume_scores_again) ||

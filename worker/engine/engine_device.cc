@@ -1,5 +1,5 @@
-// What happens when the device is lost under the engine's feet, and when it is back: all attempts
-// end, to be carried on elsewhere, and the engine begins again with an empty cache.
+// What happens when the engine's device is lost, and when it is back: all attempts end, to be
+// resumed elsewhere, and the engine starts over with an empty cache.
 #include <utility>
 
 #include "common/check.h"
@@ -52,7 +52,7 @@ void Engine::State::LoseDevice(int64_t now_us) {
   QUIRE_CHECK(scheduler.Idle());
 }
 
-// As if it had been committed when all its rows had ended: their overrun was booked then.
+// As if it had been committed after all its rows had ended: their overrun was counted then.
 void Engine::State::DropStep(Launched& step) {
   for (const PlannedRow& row : step.rows) {
     const Choice& choice = static_cast<const Choice&>(*row.sequence);
@@ -65,7 +65,7 @@ void Engine::State::DropStep(Launched& step) {
   scheduler.CommitStep(step.number, step.rows);
 }
 
-// What goes on when the device is another.
+// The counts that continue on the new device.
 void Engine::State::TakeOver(const State& old) {
   QUIRE_CHECK(old.in_flight.empty() && old.requests.Empty());
   totals = before = old.totals;

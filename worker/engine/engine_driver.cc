@@ -19,7 +19,7 @@ void Append(std::vector<T>& into, std::vector<T>&& from) {
 
 void MergeOutput(EngineOutput& into, EngineOutput from) {
   if (from.devices_lost != into.devices_lost) {
-    // What was cached before is gone, and nobody is attached who was told of it.
+    // What was cached before is gone, and the routers that knew of it are no longer attached.
     into.events.clear();
     into.snapshot_parts.clear();
     into.event_seq = 0;

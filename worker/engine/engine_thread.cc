@@ -12,7 +12,7 @@
 namespace quire {
 namespace {
 
-// A wait is cut so that a wake-up far away never meets the clock's limits.
+// Waits are limited so that a distant wake-up never exceeds the clock's range.
 constexpr int64_t kLongestWaitMicros = 60 * kMicrosPerSecond;
 
 }  // namespace

@@ -194,21 +194,21 @@ void OutputBuilder::Take(EngineOutput& into) {
   StartRound();
 }
 
-// What was handed back holds an earlier round's words: its outputs are overwritten one by one, so
-// that their memory stays.
+// A returned list holds an earlier round's outputs: they are overwritten one by one, so that their
+// memory stays.
 void OutputBuilder::StartRound() {
   for (RouterOutput& output : out_.routers) {
     output.admitted.clear();
     output.prompt_logprobs.clear();
     output.ended.clear();
     output.refused.clear();
-    // All lists of top tokens are taken back before any is given out: any output may want one.
+    // All lists of top tokens are taken back before any is used again: any output may need one.
     for (Output& told : output.outputs) {
       if (!tops_wanted_) break;
       if (!told.top.empty()) ResizeRecycling(told.top, 0, spare_tops_, max_spare_);
     }
   }
-  // After a merge a router may stand there more than once, and in any order.
+  // After a merge a router may be there more than once, and in any order.
   const auto by_router = [](const RouterOutput& a, const RouterOutput& b) {
     return a.router < b.router;
   };

@@ -28,7 +28,7 @@ bool VirtualEngineDriver::TryPush(EngineCommand&& command) {
   return true;
 }
 
-// One timer at a time, for the earliest wake-up asked for.
+// One timer at a time, for the earliest requested wake-up.
 void VirtualEngineDriver::Wake(Micros due) {
   if (!timer_.running() || due < timer_.due()) timer_.Set(due, [this] { Run(); });
 }

@@ -10,11 +10,11 @@
 namespace quire {
 namespace {
 
-// A node has a block in some kind, or stands between such nodes: without a full kind those behind
-// the window of a long sequence do. When none is left old ones are evicted.
+// A node has a block in some kind, or is between such nodes: without a full kind those behind the
+// window of a long sequence are. When none is left old ones are evicted.
 constexpr int64_t kNodesPerSlidingBlock = 4;
 constexpr int64_t kSpareNodes = 256;  // roots
-// An eviction passes over so many blocks whose chain goes on before it takes one of them.
+// An eviction skips this many blocks whose chain continues before it takes one of them.
 constexpr int kMaxPassedOver = 64;
 
 }  // namespace
@@ -68,7 +68,7 @@ bool KvCache::Extend(SequenceBlocks& blocks, int64_t length) {
   return true;
 }
 
-// A block of pages that were counted as available.
+// A block from pages that were counted as available.
 BlockId KvCache::Take(int32_t kind) {
   const int32_t groups = shape_.kinds[static_cast<size_t>(kind)].groups;
   while (pool_.free() < groups) {
@@ -84,7 +84,7 @@ bool KvCache::EvictOldest() {
   BlockId block = pool_.Oldest();
   if (block == kNoBlock) return false;
   // Reverse order of release puts ends of chains first, except where a sequence continues a chain
-  // on a copy of its own: what it continues is then in use, too.
+  // on its own copy: then the blocks that it continues are in use, too.
   for (int passed = 0; passed < kMaxPassedOver && has_full_kind_; ++passed) {
     if (pool_.order(block) == EvictionOrder::kBehindWindow || !index_->inner(pool_.node(block))) {
       break;
@@ -202,11 +202,11 @@ SequenceBlocks KvCache::TakeOwn(SequenceBlocks& blocks, int64_t position,
 }
 
 void KvCache::Release(SequenceBlocks& blocks) {
-  // From the end: what others are likely to share is the last to be evicted.
+  // From the end: blocks that others are likely to share are evicted last.
   size_t end = 0;
   for (const KindBlocks& table : blocks.kinds) end = std::max(end, table.blocks.size());
   for (size_t i = end; i-- > 0;) {
-    // The full kind last: without its block those of the others are worth nothing.
+    // The full kind last: without its block those of the others are worthless.
     for (size_t kind = blocks.kinds.size(); kind-- > 0;) {
       const KindBlocks& table = blocks.kinds[kind];
       if (i >= table.blocks.size() || i < static_cast<size_t>(table.first_live)) continue;

@@ -1,4 +1,5 @@
-// The part of KvCache that finds blocks by content: look-up, publication, what snapshots read.
+// The part of KvCache that finds blocks by content: look-up, publication, and the data of
+// snapshots.
 #include <algorithm>
 #include <utility>
 
@@ -8,7 +9,8 @@
 namespace quire {
 namespace {
 
-// A memory access takes as long as hashing a block: those of blocks ahead are under way meanwhile.
+// A memory access takes as long as hashing a block: accesses for later blocks are under way
+// meanwhile.
 constexpr size_t kSlotsAhead = 16;
 constexpr size_t kNodesAhead = 8;
 // Evictions that a new node may cost when all nodes are in use.
@@ -59,7 +61,7 @@ void KvCache::ExtendHashes(PrefixChain& chain, std::span<const TokenId> tokens, 
   }
 }
 
-// The nodes of the longest beginning of these blocks that the index knows.
+// The nodes of the longest prefix of these blocks that the index knows.
 void KvCache::WalkPath(const PrefixChain& chain, std::span<const TokenId> tokens, int64_t blocks) {
   const size_t block_size = static_cast<size_t>(shape_.block_size);
   const std::vector<uint64_t>& hashes = chain.hashes;
@@ -208,7 +210,7 @@ void KvCache::PublishKind(int32_t kind, int64_t first, const KindBlocks& table) 
     const BlockId block = table.blocks[at];
     const BlockId published = index_->block(path_[i], kind);
     if (published != kNoBlock) {
-      pool_.Touch(published);  // its chain is in use, if not by its own block
+      pool_.Touch(published);  // its chain is in use, even if its own block is not
       continue;
     }
     if (block == kNoBlock) continue;

@@ -149,12 +149,12 @@ void PrefixIndex::Free(NodeId node) {
   --used_count_;
 }
 
-// Knuth's Algorithm R: those that were pushed past the hole move back into it.
+// Knuth's Algorithm R: entries that were pushed past the hole move back into it.
 void PrefixIndex::EraseSlot(size_t at) {
   for (size_t next = (at + 1) & slot_mask_; slots_[next].node != kNoNode;
        next = (next + 1) & slot_mask_) {
     const size_t home = slots_[next].tag & slot_mask_;
-    // It may move to the hole unless its home lies between the two.
+    // It may move to the hole unless its home is between the two.
     if (((next - home) & slot_mask_) < ((next - at) & slot_mask_)) continue;
     slots_[at] = slots_[next];
     at = next;

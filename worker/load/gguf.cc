@@ -12,7 +12,7 @@
 namespace quire::load {
 namespace {
 
-// Bytes of a scalar of the format; 0 for strings, arrays and numbers that are no type.
+// Bytes of a scalar of the format; 0 for strings, arrays and unknown type numbers.
 uint64_t ScalarBytes(GgufType type) {
   switch (type) {
     case GgufType::kUint8:

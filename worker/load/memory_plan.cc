@@ -30,7 +30,7 @@ int64_t LongestSequence(const MemoryRequest& request, int64_t pages) {
   return low;
 }
 
-// `left`: what the weights and the workspace leave.
+// `left`: the memory that the weights and the workspace leave.
 absl::Status DoesNotFit(const MemoryRequest& request, int64_t kv_bytes, int64_t left) {
   const int64_t needed =
       PagesPerSequence(request.kv, request.max_model_len, request.max_num_batched_tokens) *

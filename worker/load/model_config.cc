@@ -114,9 +114,9 @@ absl::Status CheckModelConfig(const ModelConfig& config) {
 }
 
 absl::StatusOr<ModelConfig> CheckedModelConfig(ModelConfig config, const std::string& path) {
-  // YaRN serves factor times the context that the model was trained with. Files whose owner has
-  // added the scaling often still name the shorter one. What is out of range stays what the file
-  // says.
+  // YaRN serves factor times the context that the model was trained with. Files to which a user has
+  // added the scaling often still name the shorter one. A value that is out of range stays as in
+  // the file.
   const double stretched = config.rope.original_context * config.rope.factor;
   if (config.rope.scaling == RopeConfig::Scaling::kYarn && stretched > config.max_positions &&
       stretched <= kMaxPositions) {

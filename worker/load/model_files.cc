@@ -24,8 +24,8 @@ bool Exists(const std::string& path) {
   return stat(path.c_str(), &info) == 0;
 }
 
-// The only *.gguf of a directory, as storage that fetches a model's folder brings it; empty where
-// there is none, or a choice.
+// The only *.gguf of a directory, as it is after storage has fetched a model's folder; empty where
+// there is none, or several.
 std::string OnlyGguf(const std::string& directory) {
   std::string found;
   std::error_code error;
@@ -40,7 +40,7 @@ std::string OnlyGguf(const std::string& directory) {
   return found;
 }
 
-// A clone without Git LFS holds a few lines of text in the place of every large file.
+// A clone without Git LFS holds a few lines of text in place of every large file.
 absl::Status RefuseLfsPointer(std::string_view bytes, const std::string& path) {
   if (!bytes.starts_with("version https://git-lfs.github.com/spec/")) return absl::OkStatus();
   return absl::FailedPreconditionError(

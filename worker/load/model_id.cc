@@ -21,7 +21,7 @@ class Sha256 {
     QUIRE_CHECK(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1);
   }
   void AddNumber(uint64_t number) { Add(std::as_bytes(std::span(&number, 1))); }
-  // Length first, so that neighbours cannot be told apart wrongly.
+  // Length first, so that no two sequences of fields have the same bytes.
   void AddText(std::string_view text) {
     AddNumber(text.size());
     Add(std::as_bytes(std::span(text)));

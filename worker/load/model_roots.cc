@@ -23,7 +23,7 @@ absl::Status FileError(const std::string& path, std::string_view what) {
   return error == ENOENT ? absl::NotFoundError(message) : absl::FailedPreconditionError(message);
 }
 
-// Where an open descriptor lies, by the kernel's own word.
+// The path of an open descriptor, according to the kernel.
 absl::StatusOr<std::string> PlaceOf(int fd, const std::string& path) {
   char place[PATH_MAX];
   const ssize_t length =
@@ -32,7 +32,7 @@ absl::StatusOr<std::string> PlaceOf(int fd, const std::string& path) {
   return std::string(place, static_cast<size_t>(length));
 }
 
-// Opened only when stat says what it is: opening a FIFO waits, and some devices act on it.
+// Opened only when stat shows what it is: opening a FIFO waits, and some devices act on it.
 absl::StatusOr<OpenFile> OpenPlace(const std::string& path, bool folder) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return FileError(path, "open");

@@ -16,7 +16,7 @@ double Rate(const ProgressUpdate& update, double seconds) {
   return seconds > 0.0 ? static_cast<double>(update.done_bytes) / seconds : 0.0;
 }
 
-// Seconds left at that rate; negative when it cannot be said.
+// Seconds left at that rate; negative when unknown.
 double SecondsLeft(const ProgressUpdate& update, double seconds) {
   const double rate = Rate(update, seconds);
   return rate > 0.0 ? static_cast<double>(update.total_bytes - update.done_bytes) / rate : -1.0;
@@ -74,7 +74,7 @@ std::string LoadProgress::Bar(const ProgressUpdate& update, double seconds, bool
   } else if (const double left = SecondsLeft(update, seconds); left >= 0.0) {
     absl::StrAppendFormat(&line, ", %.0f s left", std::ceil(left));
   }
-  // What an earlier, longer line left behind is wiped.
+  // Overwrites the rest of an earlier, longer line.
   absl::StrAppend(&line, "\x1b[K", ended ? "\n" : "");
   return line;
 }

@@ -38,7 +38,7 @@ absl::Status ReadString(const GgufFile& file, std::string_view key, std::string&
 absl::Status ReadId(const GgufFile& file, std::string_view key, std::optional<int32_t>& out) {
   if (!file.Has(key)) return absl::OkStatus();
   QUIRE_ASSIGN_OR_RETURN(int64_t value, file.Integer(key));
-  // An id of all ones is how some writers say "none".
+  // Some writers use an id of all ones for "none".
   if (value == UINT32_MAX || value == -1) return absl::OkStatus();
   if (value < 0 || value > INT32_MAX) {
     return absl::InvalidArgumentError(
@@ -65,8 +65,8 @@ absl::Status ReadStrings(const GgufFile& file, std::string_view key, uint64_t mo
   return absl::OkStatus();
 }
 
-// Files from before tokenizer.ggml.pre was written: the rule that their model tells, where it does.
-// GPT-2's, which stands in for a missing name, would give other ids.
+// Files from before tokenizer.ggml.pre was written: the rule of their model, where it has one.
+// GPT-2's, the default for a missing name, would give other ids.
 void InferSplittingRule(const SplittingRule& rule, text::GgufVocab& vocab) {
   if (vocab.model != "gpt2" || (!vocab.pre.empty() && vocab.pre != "default")) return;
   if (rule.name.empty() || (rule.tokens != 0 && rule.tokens != vocab.tokens.size())) return;

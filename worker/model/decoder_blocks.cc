@@ -160,7 +160,7 @@ void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form) {
   const WeightId embedding = AddEmbedding(builder, buffers, scale);
   const int rope = builder.AddRope(config.rope);
   const int sliding_rope = form.sliding_rope ? builder.AddRope(config.sliding_rope) : rope;
-  // A block's result goes straight to the residual stream, or by way of its norm.
+  // A block's result goes straight to the residual stream, or through its norm.
   const BufferId result = form.post_norms ? buffers.branch : buffers.hidden;
   const auto add_result = [&](Part norm, int layer) {
     if (!form.post_norms) return;

@@ -1,5 +1,5 @@
 // Gemma 3 (text): scaled embeddings, norms on both sides of every block, q and k norms, and sliding
-// layers with a rope of their own between full ones.
+// layers with their own rope between full ones.
 #include <cmath>
 
 #include "worker/model/family.h"
@@ -46,7 +46,7 @@ void ReadGemma3Gguf(GgufReader& reader, load::ModelConfig& config) {
   config.logit_softcap = reader.Double("final_logit_softcapping", 0.0);
   config.sliding_rope = load::RopeConfig{};
   config.sliding_rope.theta = reader.Double("rope.freq_base_swa", 10'000.0);
-  // The 27B model scales by the hidden size per head; its depth is how GGUF files tell it.
+  // The 27B model scales by the hidden size per head; GGUF files identify it by its depth.
   constexpr int kLayersOf27B = 62;
   if (config.layers == kLayersOf27B && config.heads > 0) {
     config.attention_scale =

@@ -94,7 +94,7 @@ WeightSource ProgramBuilder::Source(const load::Tensor& tensor, int64_t rows, in
   if (source.cols < cols) source.row_stride = whole.RowBytes();
   const uintptr_t alignment = source.type == DType::kF32 ? 4 : 2;
   if (reinterpret_cast<uintptr_t>(source.data) % alignment == 0) return source;
-  // A file may place numbers at odd addresses; kernels read them in place, so they get a straight
+  // A file may place numbers at odd addresses; kernels read them in place, so they get an aligned
   // copy.
   return Copy(source, [](int64_t row) { return row; });
 }
@@ -121,7 +121,7 @@ WeightSource ProgramBuilder::Halved(Part part, const WeightSource& source) {
     return to - within + within % half * 2 + within / half;
   };
   if (source.rows != 1) return Copy(source, from);
-  // Of a vector single elements move.
+  // For a vector, single elements move.
   WeightSource elements = source;
   elements.rows = source.cols;
   elements.cols = 1;
@@ -181,7 +181,7 @@ WeightId ProgramBuilder::Vector(std::initializer_list<Stack> stacks, std::string
   }
   WeightSource joined = sources.front();
   if (sources.size() > 1) {
-    // Vectors of several tensors become one of float32: they are small, and kernels want one
+    // Vectors of several tensors become one of float32: they are small, and kernels need one
     // address.
     auto* values = reinterpret_cast<float*>(memory_.Allocate(weight.cols * 4));
     joined = WeightSource{DType::kF32, 1, weight.cols, reinterpret_cast<std::byte*>(values)};

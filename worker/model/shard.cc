@@ -15,7 +15,7 @@ namespace {
 constexpr int kMostNamed = 16;  // counts that work, as far as a message names them
 
 // Elements that share a block along K in a part's tensors, the most of all layers; 1 where they are
-// floats. A missing tensor is found, and told, by the builder.
+// floats. The builder finds and reports a missing tensor.
 struct Unit {
   int64_t elements = 1;
   std::string why;  // the tensor and its type
@@ -49,7 +49,7 @@ Unit FindUnit(const TensorNaming& naming, const load::ModelConfig& config,
   return unit;
 }
 
-// What a model's cuts depend on.
+// The properties of a model that its division depends on.
 class Cutter {
  public:
   Cutter(const TensorNaming& naming, const load::ModelConfig& config, const load::ModelFiles& files)
@@ -57,7 +57,7 @@ class Cutter {
         output_(FindUnit(naming, config, files, Part::kOutput)),
         down_(FindUnit(naming, config, files, Part::kDown)) {}
 
-  // Empty when `ranks` can share the model; else what is in the way.
+  // Empty when `ranks` can share the model; otherwise the obstacle.
   std::string WhyNot(int ranks) const {
     if (config_.heads % ranks != 0) {
       return absl::StrCat(config_.heads, " attention heads do not divide among ", ranks, " ranks");
@@ -110,7 +110,8 @@ class Cutter {
     const int64_t head_dim = config_.head_dim;
     shard.queries = {at.rank * shard.heads * head_dim, shard.heads * head_dim};
     shard.keys = {first_kv_head * head_dim, shard.kv_heads * head_dim};
-    // As even as whole blocks allow. One rank has all: what a damaged file lacks the builder tells.
+    // As even as whole blocks permit. One rank has all: the builder reports what a damaged file
+    // lacks.
     const int64_t blocks = config_.intermediate_size / down_.elements;
     const auto border = [&](int64_t rank) {
       return (blocks * rank + at.ranks - 1) / at.ranks * down_.elements;

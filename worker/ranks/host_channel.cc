@@ -31,7 +31,7 @@ struct MessageHead {
 };
 static_assert(sizeof(MessageHead) == 24);
 
-// A sleeper and those who wake it: see SharedCommunicator::Wait for why nobody is missed.
+// A sleeper and those who wake it: see SharedCommunicator::Wait for why no wake-up is lost.
 struct Bell {
   std::atomic<uint32_t> sleeping;
   std::atomic<uint32_t> rung;
@@ -66,7 +66,7 @@ ChannelState WaitAt(Bell& bell, int64_t until_us, const Ready& ready) {
   }
 }
 
-// Of all the bytes, wherever the first part ends.
+// Over all the bytes, wherever the first part ends.
 uint64_t Checksum(std::span<const std::byte> head, std::span<const std::byte> body) {
   if (head.empty()) return XXH3_64bits(body.data(), body.size());
   XXH3_state_t state;
@@ -101,7 +101,7 @@ void SharedRing::Close() {
   }
 }
 
-// What the other end says of its position is believed only as far as it can be.
+// The position that the other end reports is believed only within its possible range.
 ChannelState SharedRing::WaitForRoom(size_t& room, int64_t until_us) {
   return WaitAt(header_.writer, until_us, [this, &room]() -> std::optional<ChannelState> {
     if (header_.closed.load() != 0) return ChannelState::kClosed;
@@ -117,7 +117,8 @@ ChannelState SharedRing::WaitForBytes(size_t& bytes, int64_t until_us) {
   return WaitAt(header_.reader, until_us, [this, &bytes]() -> std::optional<ChannelState> {
     bytes = header_.written.load() - position_;
     if (bytes > kRingBytes) return ChannelState::kDamaged;
-    if (bytes > 0) return ChannelState::kOk;  // also when it has been closed: last words are read
+    if (bytes > 0)
+      return ChannelState::kOk;  // also after the channel is closed: the last messages are read
     if (header_.closed.load() != 0) return ChannelState::kClosed;
     return std::nullopt;
   });
@@ -210,7 +211,7 @@ ChannelState HostChannel::Receive(ChannelMessage& message, int64_t until_us) {
   if (head.mark != kMark || head.bytes > kMaxMessageBytes) return ChannelState::kDamaged;
   message.kind = head.kind;
   message.bytes.clear();
-  // A length that is a lie costs no memory: it grows with what comes.
+  // A false length costs no memory: the buffer grows with the received bytes.
   while (message.bytes.size() < head.bytes) {
     const size_t at = message.bytes.size();
     const size_t count = std::min<size_t>(head.bytes - at, kRingBytes);

@@ -33,13 +33,14 @@ struct OwnedFd {
   OwnedFd& operator=(const OwnedFd&) = delete;
 };
 
-// A copy out of the way of the numbers that the child is given.
+// A copy outside of the numbers that the child gets.
 int CopyAbove(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, kFirstOtherFd); }
 
-// In the child, a copy of one thread of many: only what is safe in a signal's handler may be called
-// here. This program once more, as it was started, also when its file has been replaced since.
+// In the child, a copy of one thread of many: only functions that are safe in a signal handler may
+// be called here. It runs this program again, as it was started, even when its file has been
+// replaced since.
 [[noreturn]] void RunAnew(int channel, int group, char** argv, const sigset_t& mask) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // also if it never comes to its program
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // also if it never reaches its program
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action = {};
     const bool handled = sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN &&
@@ -55,10 +56,10 @@ int CopyAbove(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, kFirstOtherFd); }
 }
 
 // The child's id, or −1. Not posix_spawn: that returns when the child has begun its program, which
-// one that a signal stops before never does, and the thread that looks after all ranks would wait
-// for it.
+// a child that a signal stops before never does, and the thread that supervises all ranks would
+// wait for it.
 pid_t StartChild(int channel, int group, char** argv) {
-  // Handlers of this process are not the child's: they would speak through descriptors of both.
+  // The child must not run this process's handlers: they would write to descriptors of both.
   sigset_t all;
   sigset_t mask;
   sigfillset(&all);
@@ -157,7 +158,7 @@ class ProcessRanks final : public RankHost {
     bool stopped = false;
   };
 
-  // Those that were given up and have died since leave no zombie.
+  // Given-up ranks that have died since must not stay zombies.
   void Bury() {
     std::erase_if(given_up_, [](pid_t pid) { return waitpid(pid, nullptr, WNOHANG) != 0; });
   }
@@ -187,9 +188,9 @@ std::optional<RankProcessArgument> ParseRankProcess(std::string_view argument) {
 
 bool BecomeRankProcess(const RankProcessArgument& argument) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // It may have died before it was asked for.
+  // It may have died before the call above.
   if (getppid() != argument.parent_pid) return false;
-  // A terminal sends these to all; the worker says when a rank leaves.
+  // A terminal sends these to the whole group; the worker decides when a rank leaves.
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 constexpr int64_t kLastWordMicros = 1'000'000;
-// How long a look for the next packet lasts before the device is asked again.
+// How long a check for the next packet lasts before the device is polled again.
 constexpr int64_t kLookAtDeviceMicros = 50;
 constexpr int64_t kLookAtMemoryMicros = 1'000'000;
 
@@ -78,8 +78,8 @@ class Rank {
     return TellResult();
   }
 
-  // Collects what is in flight until the engine has said something that is to be done first: the
-  // next packet, while there is room for it, or a farewell.
+  // Collects the steps in flight until the engine has sent something that comes first: the next
+  // packet, while there is room for it, or the order to leave.
   absl::Status TellResults() {
     while (!flights_.empty()) {
       const bool full = static_cast<int>(flights_.size()) == program_->MaxInFlight();
@@ -109,7 +109,7 @@ class Rank {
     result_.device_free_bytes = std::max<int64_t>(0, program_->DeviceFreeBytes());
   }
 
-  // What a part of a step ended with; a failed collective before anything else.
+  // The result of a part of a step; a failed collective takes precedence.
   absl::Status Checked(const absl::Status& status) const {
     if (communicator_->failure() == kernels::CommFailure::kNone) return status;
     return absl::UnavailableError(AbslView(std::string("a collective failed: ") +
@@ -118,7 +118,7 @@ class Rank {
 
   absl::Status Tell(RankMessage kind) {
     const ChannelState state = channel_.Send(static_cast<uint32_t>(kind), bytes_, {}, kForever);
-    // Closed: the engine has given the group up, which the next Receive finds out.
+    // Closed: the engine has given the group up, which the next Receive detects.
     if (state == ChannelState::kDamaged) {
       return absl::InternalError("the line to the engine is damaged");
     }
@@ -130,7 +130,7 @@ class Rank {
     const std::string text = StatusMessage(why).substr(0, kMaxRankTextBytes);
     channel_.Send(static_cast<uint32_t>(RankMessage::kFailed), std::as_bytes(std::span(text)), {},
                   Soon());
-    // Until it has been read, so that the engine learns the reason before the rank's end.
+    // Waits until it has been read, so that the engine learns the reason before the rank's end.
     const int64_t until_us = Soon();
     ChannelMessage unread;
     while (channel_.Receive(unread, until_us) == ChannelState::kOk) continue;

@@ -1,4 +1,4 @@
-// The engine's side of a group: launch, collect, verify. What the supervising thread does is in
+// The engine's side of a group: launch, collect, verify. The supervising thread's part is in
 // rank_supervisor.cc.
 #include "worker/ranks/rank_group.h"
 
@@ -18,8 +18,8 @@ namespace {
 
 using kernels::FutexNowMicros;
 
-// How long a look at a channel lasts, and how much later it may end before this process is taken to
-// have stood still.
+// How long a check of a channel lasts, and how much later it may end before this process counts as
+// having stood still.
 constexpr int64_t kLookMicros = 100'000;
 constexpr int64_t kLateMicros = 50'000;
 constexpr int64_t kRestOfMessageMicros = 1'000'000;
@@ -176,7 +176,7 @@ bool RankGroup::ReceiveResult(int rank, int64_t start_us, const Flight& flight,
   return false;
 }
 
-// Says it to the supervising thread, which takes the ranks down; what waits for them wakes up here.
+// Reports it to the supervising thread, which takes the ranks down; waits for them then end here.
 void RankGroup::Lose(Generation& generation, RankFailure why, const std::string& what) {
   {
     MutexLock lock(mutex_);
@@ -186,7 +186,7 @@ void RankGroup::Lose(Generation& generation, RankFailure why, const std::string&
     failure_text_ = what;
     ready_.store(0);
   }
-  // One that could not even be started has no collectives.
+  // A rank that could not even be started has no collectives.
   if (generation.collectives != nullptr) generation.collectives->Abort();
   for (const auto& channel : generation.channels) channel->Close();
   Ring();

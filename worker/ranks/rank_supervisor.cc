@@ -151,7 +151,7 @@ absl::Status RankGroup::AwaitReady(Generation& generation) {
     for (size_t rank = 0; rank < generation.channels.size(); ++rank) {
       const std::optional<std::string> ended = host_.Ended(static_cast<int>(rank));
       if (!ended.has_value()) continue;
-      // Its last words may have come since they were looked for.
+      // Its last messages may have come since the last check.
       while (generation.channels[rank]->WaitForMessage(FutexNowMicros()) == ChannelState::kOk) {
         QUIRE_RETURN_IF_ERROR(TakeGreeting(generation, static_cast<int>(rank)));
       }
@@ -193,7 +193,7 @@ absl::Status RankGroup::TakeGreeting(Generation& generation, int rank) {
   if (ready.page_count > 0) fewest_pages_ = std::min(fewest_pages_, ready.page_count);
   device_bytes_ += ready.device_total_bytes;
   device_unused_ += ready.device_free_bytes;
-  // Whoever plans knows how many pages there were at first, and counts on them.
+  // The planner knows how many pages there were at first, and relies on them.
   if (generation.number > 1 && fewest_pages_ < page_count_.load()) {
     return absl::ResourceExhaustedError(AbslView(
         name + " has memory for " + std::to_string(ready.page_count) + " pages, of " +
@@ -219,8 +219,8 @@ void RankGroup::Watch(Generation& generation) {
   }
 }
 
-// Called at every look, after Ended. Time between two looks that is longer than it should be is
-// this process's own standstill: whoever stopped all of them lets all go on.
+// Called at every check, after Ended. Time between two checks that is longer than expected is a
+// standstill of this process: the signal that stopped all of them continues all of them.
 int RankGroup::FindStopped() {
   const int64_t now_us = FutexNowMicros();
   const int64_t since_us = std::min(now_us - last_look_us_, 2 * kStopLookMicros);
@@ -233,7 +233,7 @@ int RankGroup::FindStopped() {
   return -1;
 }
 
-// Until something rings, a rank's end can be seen, or the time (−1: none) is over.
+// Waits until a message comes, a rank ends, or the time (−1: none) is over.
 void RankGroup::WaitForEvent(int64_t timeout_us) {
   std::vector<pollfd> fds = {{event_fd_, POLLIN, 0}};
   for (int rank = 0; rank < options_.setup.size; ++rank) {
@@ -275,7 +275,8 @@ void RankGroup::TakeDown(Generation& generation) {
   }
   if (!in_peace && generation.collectives != nullptr) generation.collectives->Abort();
   if (AwaitEnds(FutexNowMicros() + kRankGraceMicros)) return;
-  // What loads or computes for long does not look up: it is ended from the outside, if it can be.
+  // A rank that loads or computes for long does not check its channel: it is ended from the
+  // outside, if possible.
   for (const auto& channel : generation.channels) channel->Close();
   if (generation.collectives != nullptr) generation.collectives->Abort();
   bool killed = true;

@@ -129,7 +129,7 @@ std::vector<Span> SpansOf(const AttemptRecord& record, const trace::RequestTrace
   }
   uint64_t part = kChunks;
   for (const PrefillChunk& chunk : record.prefill.all()) {
-    // What was given back is computed again behind the first token.
+    // Released tokens are computed again after the first token.
     const bool again = decoded && chunk.start_us >= phases.first_token;
     spans.push_back(make.Make(again ? "recompute" : "prefill chunk", part++,
                               make.Id(again ? kDecode : kPrefill), chunk.start_us, chunk.end_us));

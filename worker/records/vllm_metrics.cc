@@ -32,7 +32,7 @@ std::vector<double> TokenBuckets(int32_t most) {
 
 double Seconds(int64_t micros) { return static_cast<double>(micros) / kMicrosPerSecond; }
 
-// How vLLM calls the way in which a request ended.
+// vLLM's names for how a request ended.
 const char* FinishedReason(EndReason reason) {
   switch (reason) {
     case EndReason::kStop:
@@ -67,7 +67,7 @@ void AddConstants(const VllmMetricsOptions& options, Metrics& metrics) {
                    With(own, "sleep_state", state)})
         .Set(std::string_view(state) == "awake" ? 1 : 0);
   }
-  // Dashboards divide by these: there is neither a cache elsewhere nor one of images.
+  // Dashboards divide by these: there is no external cache and no cache of images.
   for (const char* name :
        {"vllm:external_prefix_cache_queries_total", "vllm:external_prefix_cache_hits_total",
         "vllm:mm_cache_queries_total", "vllm:mm_cache_hits_total"}) {

@@ -17,7 +17,7 @@ class AttachCall final : public GrpcCallHandler, public std::enable_shared_from_
     call_->SetReading(false);
   }
 
-  // ---- what the router does. The receiver may destroy the stream in each of its functions.
+  // ---- calls of the router. The receiver may destroy the stream in each of its functions.
   Step Read(std::string_view frame) override {
     return [this, frame] {
       if (receiver_ != nullptr) receiver_->OnFrame(frame);
@@ -31,7 +31,7 @@ class AttachCall final : public GrpcCallHandler, public std::enable_shared_from_
     if (std::exchange(held_back_, false) && receiver_ != nullptr) receiver_->OnWritable();
   }
 
-  // ---- what the stream is asked
+  // ---- calls on the stream
   void Start(FrameStream::Receiver* receiver) {
     receiver_ = receiver;
     call_->host().executor.Post([self = shared_from_this()] {
@@ -63,14 +63,14 @@ class AttachCall final : public GrpcCallHandler, public std::enable_shared_from_
     call_->Reset();
     Close(absl::DeadlineExceededError("a write was blocked for 5 s"));
   }
-  // The first word counts.
+  // The first error counts.
   void Close(absl::Status why) {
     if (why_closed_) return;
     blocked_.Stop();
     why_closed_ = std::move(why);
     TellClosed();
   }
-  // Once there is somebody to be told.
+  // Once there is a receiver.
   void TellClosed() {
     if (receiver_ == nullptr || std::exchange(told_, true)) return;
     receiver_->OnClosed(*why_closed_);

@@ -1,4 +1,4 @@
-// How a session takes each kind of frame of its router.
+// How a session handles each kind of frame of its router.
 #include <algorithm>
 #include <utility>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kMaxRemainingMs = int64_t{1} << 40;  // 34 years: beyond it there is no deadline
 
-// Which trace and request the refusal is of.
+// The trace and the request that the refusal belongs to.
 void RememberTrace(const Submit& submit, Refused& refused) {
   refused.traceparent = submit.traceparent;
   refused.tracestate = submit.tracestate;
@@ -211,7 +211,7 @@ bool AttachSession::FindLive(const AttemptKey& key, uint32_t choice, std::string
 
 void AttachSession::PushOrEnd(EngineCommand command) {
   if (host_.Push(std::move(command))) return;
-  // A lost Grant or Cancel would leave a stream hanging; a lost Attach is mended by the router.
+  // A lost Grant or Cancel would leave a stream hanging; the router recovers from a lost Attach.
   End(absl::ResourceExhaustedError("the engine's queue is full"), "the engine's queue is full",
       false);
 }

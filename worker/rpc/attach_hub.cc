@@ -123,7 +123,7 @@ bool AttachHub::Push(EngineCommand&& command) {
   return owed_.empty() && engine_.TryPush(std::move(command));
 }
 
-// After a standstill of the whole process, or a leap of its clock, a step looks old that had no
+// After a standstill of the whole process, or a jump of its clock, a step appears old that had no
 // time to run.
 void AttachHub::RanLate(Micros due) {
   const Micros since = engine_.progress().running_since_us.load();
@@ -178,9 +178,8 @@ void AttachHub::FlushAll() {
   for (const auto& [router, session] : std::map(by_router_)) session->Flush();
 }
 
-// The Attach's end is all that a router hears of its attempts: to it the worker has died under
-// them, which is what it has to count should they be the cause, and it carries them on as it does
-// then.
+// The Attach's end is all that a router learns of its attempts: for the router the worker has died
+// under them, which it must count in case they are the cause, and it resumes them as it does then.
 void AttachHub::LoseDevice(uint64_t devices_lost) {
   FlushAll();
   devices_lost_ = devices_lost;

@@ -92,9 +92,10 @@ void AttachSession::ArmTick(Micros due) {
 
 void AttachSession::Tick() {
   const Micros now = Now();
-  if (state_ == State::kClosing) return Gone();  // its last words had their time
+  if (state_ == State::kClosing) return Gone();  // its last frames had their time
   host_.RanLate(timer_.due());
-  // This process was held up: frames of that time wait behind this timer, the router wasn't silent.
+  // This process was held up: frames of that time wait behind this timer, and the router wasn't
+  // silent.
   last_received_ = std::min(now, last_received_ + (now - timer_.due()));
   if (now - last_received_ > kRouterSilenceMs * kMicrosPerMilli) {
     End(absl::DeadlineExceededError("the router was silent for 5 s"),
@@ -127,7 +128,7 @@ void AttachSession::Deliver(RouterOutput& output) {
     live_.erase(refused.key);
     host_.OnRefused(router_.instance, refused);
   }
-  // What the engine had seen of an older Attach of this router has higher numbers.
+  // Events that the engine sent to an older Attach of this router have higher numbers.
   last_admitted_submit_ = std::min(output.last_admitted_submit, last_submit_number_);
   AddToBacklog(output);
 }
@@ -136,7 +137,7 @@ void AttachSession::AddToBacklog(RouterOutput& output) {
   backlog_bytes_ += EncodedBytesBound(output);
   has_news_ = true;
   MoveAppend(output.admitted, backlog_.admitted);
-  // Copied: their memory goes back to the engine.
+  // Copied: their memory is returned to the engine.
   backlog_.outputs.insert(backlog_.outputs.end(), output.outputs.begin(), output.outputs.end());
   MoveAppend(output.prompt_logprobs, backlog_.prompt_logprobs);
   MoveAppend(output.ended, backlog_.ended);
@@ -194,7 +195,7 @@ void AttachSession::DeliverSnapshot(const SnapshotPart& part) {
 void AttachSession::TellPartsSent() {
   if (state_ != State::kAttached || !writable_ || parts_sent_ == 0) return;
   if (!host_.Push(SnapshotSentCommand{router_.instance, snapshot_number_, parts_sent_})) return;
-  parts_sent_ = 0;  // else told again by the next tick
+  parts_sent_ = 0;  // otherwise sent again by the next tick
 }
 
 void AttachSession::Flush() {

@@ -7,7 +7,7 @@ namespace quire {
 BlockedWrites::BlockedWrites(GrpcCall& call, std::function<void()> on_blocked)
     : call_(call), on_blocked_(std::move(on_blocked)), timer_(call.host().executor) {}
 
-// A timer that runs already looks at this, too: what is taken at once costs none of its own.
+// A timer that already runs checks this, too: data that leaves at once needs no timer of its own.
 void BlockedWrites::Sent(size_t bytes) {
   sent_ += bytes;
   if (!timer_.running()) WatchLater();

@@ -14,7 +14,7 @@ namespace pb = ::quire::worker::v1;
 
 constexpr int64_t kTryAgainMs = 1000;
 
-// What is served, and how often at once. Shared by the method and its calls.
+// The served bundle, and the number of running calls. Shared by the method and its calls.
 struct Bundle {
   std::string model_id;
   std::string bytes;

@@ -70,7 +70,7 @@ Response Route(const Request& request, const HttpServerOptions& options) {
 }
 
 class Connection;
-// Those that are open; first who has waited longest since it came or had its last answer.
+// Open connections; first the one that has waited longest since it came or had its last answer.
 using Connections = std::list<Connection*>;
 
 // One connection; alive as long as an operation on it is under way.
@@ -83,7 +83,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
         place_(open.insert(open.end(), this)) {}
   ~Connection() { GiveUpPlace(); }
 
-  // Its operations end, and it with them.
+  // Its operations end, and the connection with them.
   void Close() {
     GiveUpPlace();
     beast::error_code ignored;
@@ -116,7 +116,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (error) return;
     Response response = Route(parser_->get(), options_);
     const bool head = parser_->get().method() == http::verb::head;
-    if (head) response.body().clear();  // the length of what GET would answer stays in the headers
+    if (head)
+      response.body().clear();  // the length of the body that GET would return stays in the headers
     Write(std::move(response));
   }
 
@@ -183,7 +184,7 @@ class HttpServerImpl final : public ProbeServer {
         Accepted(std::move(socket));
         return Accept();
       }
-      // Out of descriptors, most likely: try again when some may have been given back.
+      // Out of descriptors, most likely: try again when some may have been released.
       retry_.expires_after(std::chrono::milliseconds(100));
       retry_.async_wait([this](beast::error_code stopped) {
         if (!stopped) Accept();
@@ -191,7 +192,8 @@ class HttpServerImpl final : public ProbeServer {
     });
   }
 
-  // Who says nothing keeps no probe out: above the limit the one that has waited longest gives way.
+  // A silent client must not keep a probe out: above the limit the connection that has waited
+  // longest is closed.
   void Accepted(tcp::socket socket) {
     if (open_.size() >= static_cast<size_t>(kMaxHttpConnections)) {
       open_.front()->Close();

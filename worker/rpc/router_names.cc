@@ -45,7 +45,7 @@ std::vector<std::string> AlternativeNames(const x509_st* certificate) {
     const auto* text = static_cast<const ASN1_STRING*>(value);
     const std::string_view name(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
                                 static_cast<size_t>(ASN1_STRING_length(text)));
-    // Neither may stand for a name of the other kind.
+    // Neither kind may match a name of the other kind.
     if (IsUri(name) == (type == GEN_URI)) names.push_back(Normal(name));
   }
   return names;
@@ -64,8 +64,8 @@ void RouterNames::Ask(const TlsContext& context, std::shared_ptr<RouterNames> na
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, OnVerified);
 }
 
-// OpenSSL asks for each certificate of the chain, for the peer's own last, when all signatures and
-// dates have been found good.
+// OpenSSL calls this for each certificate of the chain, for the peer's own last, when all
+// signatures and dates have been found valid.
 int RouterNames::OnVerified(int verified, x509_store_ctx_st* store) {
   if (verified != 1 || X509_STORE_CTX_get_error_depth(store) != 0) return verified;
   const auto* connection = static_cast<const SSL*>(

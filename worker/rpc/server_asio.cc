@@ -25,14 +25,15 @@ using boost::system::error_code;
 
 constexpr int kBacklog = 256;
 constexpr Micros kAcceptPause = 100 * kMicrosPerMilli;   // when the process is out of descriptors
-constexpr Micros kShutdownGrace = 2 * kMicrosPerSecond;  // for the last words of Attaches
+constexpr Micros kShutdownGrace = 2 * kMicrosPerSecond;  // for the last frames of Attaches
 constexpr char kService[] = "quire.worker.v1.Worker";
 
 GrpcLimits LimitsOfPort() {
   GrpcLimits limits;
   limits.max_receive_bytes = kMaxFrameBytes + (64u << 10);
   limits.max_send_bytes = kMaxFrameBytes + (64u << 10);
-  limits.background_parse_bytes = limits.max_receive_bytes;  // frames are read where they are used
+  limits.background_parse_bytes =
+      limits.max_receive_bytes;  // frames are parsed where they are used
   limits.max_concurrent_streams = 16;
   limits.stream_window_bytes = 2u << 20;  // many Submits fit in
   limits.connection_window_bytes = 4u << 20;
@@ -77,14 +78,14 @@ class WorkerServerImpl final : public WorkerServer {
   bool stopping_ = false;
   bool server_left_ = false;
   bool shut_down_ = false;
-  std::function<void()> left_;  // what waits for the last connection
-  // Handlers that were queued before the server went away look here first.
+  std::function<void()> left_;  // callers that wait for the last connection
+  // Handlers that were queued before the server was destroyed check this first.
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 absl::Status WorkerServerImpl::Start() {
-  // For the whole process, which has one port: what would be logged of messages that cannot be read
-  // is free text among our lines, made to order by any hostile peer.
+  // For the whole process, which has one port: log lines about unreadable messages would contain
+  // free text that a hostile peer chooses.
   google::protobuf::SetLogHandler(nullptr);
   if (options_.tls) {
     auto tls = ServerTls::Read(*options_.tls, options_.metrics->tls_files, *options_.log);
@@ -156,7 +157,8 @@ void WorkerServerImpl::Accepted(tcp::socket socket) {
   if (handshakes_ == nullptr) return Adopt(EdgeStream(std::move(socket)));
   const bool begun = handshakes_->Begin(
       std::move(socket), tls_->current(), [this](std::optional<EdgeStream> stream) {
-        if (!stream || stopping_) return Closed();  // who comes so late finds a closed connection
+        if (!stream || stopping_)
+          return Closed();  // a peer that comes so late finds a closed connection
         Adopt(*std::move(stream));
       });
   if (!begun) Closed();

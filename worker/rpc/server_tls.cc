@@ -10,10 +10,10 @@
 namespace quire {
 namespace {
 
-// As ALPN has it: its length before it.
+// In ALPN's format: the length comes first.
 constexpr unsigned char kHttp2[] = {2, 'h', '2'};
 
-// As long as the process: a read in the background may outlive who asked for it.
+// Lives as long as the process: a read in the background may outlive its caller.
 RealFiles& TheFiles() {
   static RealFiles files;
   return files;
@@ -25,7 +25,7 @@ absl::StatusOr<TlsContext> MakeServerContext(const MutualTlsPem& pem,
                                              std::shared_ptr<RouterNames> names) {
   TlsContext context = NewTlsContext(true);
   QUIRE_CHECK(SSL_CTX_set_cipher_list(context.get(), kHttp2Ciphers) == 1);
-  // A ticket would let in who came once after its authority has gone.
+  // A session ticket would admit a peer whose authority has since been removed.
   SSL_CTX_set_options(context.get(), SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_NO_TICKET);
   const auto choose = [](SSL*, const unsigned char** chosen, unsigned char* length,
                          const unsigned char* offered, unsigned int bytes, void*) {

@@ -81,7 +81,7 @@ void CpuRunner::Settle(Flight& flight, StepResult& result) {
   outputs_.resize(samples);
   program_.Collect(outputs_);
   lost_ = !program_.Failure().empty();
-  if (lost_) return;  // what the step has left may be anything
+  if (lost_) return;  // the results of the step are unspecified
   rows_.TakeSamples(flight.plan, outputs_, result);
   // A step that was launched behind another began when that one had ended.
   const int64_t end_us = options_.now_us();
@@ -99,7 +99,7 @@ void CpuRunner::Collect(StepResult& result) {
     const kernels::StepBatch& batch = rows_.BuildBatch(flight.plan);
     program_.Run(batch);
     lost_ = !program_.Failure().empty();
-    if (lost_) return;  // what the step has left may be anything
+    if (lost_) return;  // the results of the step are unspecified
     rows_.TakeSamples(flight.plan, batch.sample_outputs, result);
     result.elapsed_us = options_.now_us() - start_us;
   } else if (flight.settled) {

@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-constexpr size_t kMaxBatchesAhead = 2;  // as a rule; for more, memory is taken when they come
+constexpr size_t kMaxBatchesAhead = 2;  // as a rule; for more, memory is allocated when they come
 
 TopTokens TopOf(const kernels::SampleOutput& output) {
   const size_t count = static_cast<size_t>(output.top_count);
@@ -49,7 +49,7 @@ void RowTable::Apply(const StepPlan& plan) {
     row.computed = 0;
     row.unknown = 0;
     row.tokens.clear();
-    // Its longest, so that no step of it allocates.
+    // The longest that it can become, so that no step of it allocates.
     const int64_t longest = std::min<int64_t>(
         limits_.max_model_len, int64_t{birth.prompt_length} + birth.sampling.max_tokens);
     row.tokens.reserve(static_cast<size_t>(longest));
@@ -121,7 +121,7 @@ const kernels::StepBatch& RowTable::BuildBatch(const StepPlan& plan) {
                                 static_cast<size_t>(planned.token_count)));
     AddToBatch(planned, static_cast<int32_t>(i));
   }
-  // Scores come after the samples of all rows: with few of them no second slice is needed.
+  // Scores come after the samples of all rows: if there are few, no second slice is needed.
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     if (plan.rows[i].score_count > 0) AddScores(plan.rows[i], static_cast<int32_t>(i));
   }
@@ -142,8 +142,7 @@ void RowTable::AddToBatch(const StepRow& planned, int32_t index) {
   Row& row = rows_[planned.row];
   const int64_t first = planned.first_position;
   const int64_t end = first + planned.q_len;
-  // A row that comes back from a pause or a cache hit starts beyond 0 with its earlier keys in
-  // place.
+  // A row that returns from a pause or a cache hit starts beyond 0 with its earlier keys in place.
   QUIRE_CHECK_MSG(first >= row.computed, "a row would be computed twice");
   const int64_t known = static_cast<int64_t>(row.tokens.size());
   QUIRE_CHECK_MSG(end <= known + row.unknown, "a row's input is not known");
@@ -171,7 +170,7 @@ void RowTable::AddToBatch(const StepRow& planned, int32_t index) {
   if (!planned.sample) return;
   QUIRE_CHECK(end >= row.prompt_length);
   sampled_tokens_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
-  // With its prompt's last token unknown there would be none: a prompt is told.
+  // If its prompt's last token were unknown there would be none: a prompt is always known.
   QUIRE_CHECK(known >= row.prompt_length);
   sample_rows_.push_back(row.sampler.Row(
       std::span<const TokenId>(row.tokens).subspan(static_cast<size_t>(row.prompt_length)),

@@ -21,7 +21,7 @@ double BeamSearch::Score(double sum, int64_t length) const {
   return sum / std::pow(static_cast<double>(length), double{options_.length_penalty});
 }
 
-// All that the beams offer, best first. Ends that come too early are none of them.
+// All candidates of the beams, best first, without ends that come too early.
 std::vector<BeamSearch::Candidate> BeamSearch::Rank(std::span<const BeamRow> rows) const {
   std::vector<Candidate> ranked;
   for (uint32_t beam = 0; beam < rows.size(); ++beam) {
@@ -86,7 +86,7 @@ void BeamSearch::Finish(const Candidate& candidate, int32_t first_row, bool by_e
   if (finished_.size() > static_cast<size_t>(options_.width)) finished_.pop_back();
 }
 
-// Whether the beams that still run are given up, the best of which has this sum.
+// Whether the running beams are stopped, whose best one has this sum.
 bool BeamSearch::Over(double best_sum) const {
   if (finished_.size() < static_cast<size_t>(options_.width)) return false;
   if (options_.early_stopping == EarlyStopping::kWhenFull) return true;

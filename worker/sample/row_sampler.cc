@@ -57,7 +57,7 @@ bool RowSampler::Penalised() const {
 }
 
 bool RowSampler::NeedsOutputs() const {
-  // A word of one token is banned whatever stands before it.
+  // A word of one token is banned whatever comes before it.
   const auto long_word = [](const std::vector<TokenId>& word) { return word.size() > 1; };
   return Penalised() || std::any_of(params_.bad_words.begin(), params_.bad_words.end(), long_word);
 }

@@ -24,7 +24,7 @@ uint64_t EndFilter(std::span<const TokenId> end_ids) {
 int64_t OutputLimit(const SamplingParams& params, int64_t prompt_length, int64_t max_model_len) {
   QUIRE_CHECK(prompt_length > 0 && max_model_len > 0);
   if (QUIRE_BUG(limit_without_context)) return std::max(1, params.max_tokens);
-  // With max_tokens 0 one is sampled and dropped: what is wanted is the prompt's side of the step.
+  // With max_tokens 0 one is sampled and dropped: only the prompt's part of the step is needed.
   return std::min<int64_t>(std::max(1, params.max_tokens), max_model_len - prompt_length);
 }
 

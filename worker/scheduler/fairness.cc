@@ -24,7 +24,8 @@ void FairShare::Leave(Tenant& tenant) {
   QUIRE_CHECK(tenant.held_tokens == 0 && tenant.running == 0 && tenant.rows_wanted == 0);
   QUIRE_CHECK(!tenant.busy && tenant.waiting.empty());
   present_.erase(std::find(present_.begin(), present_.end(), &tenant));
-  // With nobody left the debts among the idle still stand; the next to come starts at the last.
+  // With no busy tenant left, the differences among the idle ones remain; the next to come starts
+  // at the last level.
   if (present_.empty()) floor_ = std::max(floor_, tenant.served);
   if (tenant.served <= floor_) {
     tenants_.erase(tenants_.find(tenant.name));
@@ -33,7 +34,7 @@ void FairShare::Leave(Tenant& tenant) {
   }
 }
 
-// The least served of the idle has the least to be remembered for.
+// The least served idle tenant loses least by being forgotten.
 void FairShare::ForgetIdle() {
   auto least = tenants_.end();
   for (auto at = tenants_.begin(); at != tenants_.end(); ++at) {

@@ -24,7 +24,7 @@ Scheduler::Scheduler(const SchedulerOptions& options)
   for (auto* list : {&running_, &prefilling_, &protected_}) list->reserve(rows);
   retiring_rows_.reserve(rows);
   settling_.reserve(rows);
-  // A step publishes no more blocks than it has rows and blocks of prefill, and takes as many.
+  // A step publishes no more blocks than it has rows and blocks of prefill, and allocates no more.
   const int32_t step_tokens = MaxStepTokens(options_.max_num_seqs, options_.max_num_batched_tokens,
                                             options_.cache.block_size);
   const size_t blocks = rows + static_cast<size_t>(step_tokens / options_.cache.block_size) + 1;
@@ -55,7 +55,7 @@ void Scheduler::EnqueueBehind(Sequence& sequence, Sequence& leader) {
   QUIRE_CHECK(sequence.prompt_length == leader.prompt_length);
   QUIRE_CHECK(sequence.OutputCount() < sequence.output_limit);
   if (sequence.cache != nullptr) kv_.Open(sequence.chain, *sequence.cache);
-  sequence.resumed = false;  // what the cache holds of the prompt, it saves the leader
+  sequence.resumed = false;  // the cached part of the prompt saves the leader work
   sequence.leader = &leader;
   ++leader.followers;
   Join(sequence);
@@ -100,7 +100,7 @@ bool Scheduler::Plan(StepPlan& plan, std::vector<PlannedRow>& rows, const StepBu
   MakeRoomForDecodes();
   PlanDecodes();
   PlanResumes();
-  // Decodes are never held back, and prefill always gets a block: whatever the budget says.
+  // Decodes are never held back, and prefill always gets a block, whatever the budget is.
   prefill_budget_ =
       std::max<int64_t>(options_.cache.block_size, int64_t{options_.max_num_batched_tokens} -
                                                        static_cast<int64_t>(plan.rows.size()));
@@ -138,8 +138,8 @@ void Scheduler::Pause(Sequence& sequence) {
   Insert(sequence, SequencePlace::kPaused);
 }
 
-// ScheduleRow for a row that decodes and nothing else, before its plain_end: nearly all rows of
-// nearly all steps.
+// ScheduleRow for a row that only decodes, before its plain_end: nearly all rows of nearly all
+// steps.
 [[gnu::always_inline]] inline void Scheduler::ScheduleDecode(Sequence& sequence) {
   const int64_t planned = sequence.planned;
   const int64_t end = planned + 1;
@@ -198,7 +198,7 @@ void Scheduler::PlanDecodes() {
   }
 }
 
-// Rows that come back from a pause: they hold their blocks and wait for no prefill.
+// Rows that return from a pause: they hold their blocks and wait for no prefill.
 void Scheduler::PlanResumes() {
   for (size_t i = 0; i < resuming_.size() && !free_rows_.empty();) {
     Sequence& sequence = *resuming_[i];
@@ -211,7 +211,7 @@ void Scheduler::PlanResumes() {
     CacheHit none;  // it holds its blocks
     if (PagesToAdmit(sequence, none) > PagesFor(&sequence) &&
         !ReclaimForAdmission(sequence, none)) {
-      admitting_ = false;  // nobody takes the pages that it waits for
+      admitting_ = false;  // no other row takes the pages that it waits for
       return;
     }
     i = 0;  // reclaiming may have taken others out of the list
@@ -236,8 +236,8 @@ void Scheduler::PlanPrefills() {
   }
 }
 
-// Who prefills next: of the tenant that is first in line, a row that has begun before one that
-// waits.
+// The sequence that prefills next: of the tenant that is first in line, a row that has begun before
+// one that waits.
 Sequence* Scheduler::NextForPrefill() const {
   Sequence* next = nullptr;
   for (Sequence* sequence : prefilling_) {
@@ -266,7 +266,7 @@ bool Scheduler::GoesBefore(const Sequence& a, const Sequence& b) const {
   return RunsBefore(&a, &b);
 }
 
-// What budget and time leave for a chunk of it behind `planned`; 0: nothing more in this step.
+// How much of a chunk after `planned` budget and time permit; 0: nothing more in this step.
 int64_t Scheduler::ChunkLimit(const Sequence& sequence, int64_t planned) const {
   const int64_t end =
       sequence.row < 0 ? static_cast<int64_t>(sequence.tokens.size()) : sequence.prefill_end;

@@ -9,8 +9,8 @@
 
 namespace quire {
 
-// The leader's prompt is there but for its last token, which every choice computes itself. They
-// share its blocks and wait for a row with those in hand.
+// The leader's prompt is computed except for its last token, which every choice computes itself.
+// They share its blocks and wait for a row while they hold those.
 void Scheduler::ForkFollowers(Sequence& leader) {
   const int64_t length = leader.prompt_length - 1;
   if (leader.computed < length) return;
@@ -52,7 +52,7 @@ void Scheduler::Hold(Sequence& sequence) {
   Insert(sequence, SequencePlace::kPaused);
 }
 
-// What `from` has computed below `length` is computed for the sequence too.
+// Tokens that `from` has computed below `length` count as computed for the sequence too.
 void Scheduler::Share(Sequence& sequence, const Sequence& from, int64_t length) {
   QUIRE_CHECK(!sequence.HoldsBlocks() && from.computed >= length);
   sequence.blocks = kv_.Fork(from.blocks, length);

@@ -1,4 +1,5 @@
-// Where each sequence stands: waiting (with its tenant, or with its blocks), running, paused.
+// The list that each sequence is in: waiting (with its tenant, or with its blocks), running,
+// paused.
 #include <algorithm>
 
 #include "common/check.h"
@@ -36,7 +37,7 @@ void EraseAt(std::vector<Sequence*>& list, Sequence& sequence) {
 
 }  // namespace
 
-// It comes to the scheduler; Remove is its counterpart.
+// It enters the scheduler; Remove is the counterpart.
 void Scheduler::Join(Sequence& sequence) {
   sequence.rank = options_.policy == SchedulingPolicy::kPriority ? sequence.priority : 0;
   sequence.share = &shares_.Join(sequence.tenant);

@@ -1,5 +1,5 @@
-// Whose pages are enough: admission, the length of a chunk, and who gives way when there is no
-// room or a tenant has less than its share.
+// Admission, the length of a chunk, and preemption when there is no room or a tenant has less than
+// its share.
 #include <algorithm>
 
 #include "common/check.h"
@@ -8,8 +8,9 @@
 
 namespace quire {
 
-// A tenant that waits below its share of rows or cache, and is well behind, takes from the one
-// that is furthest above its own. Before rows are planned, so that none of them is spared.
+// A tenant that waits below its share of rows or cache, and is well behind, takes from the one that
+// is furthest above its own share. This runs before rows are planned, so that none of them is
+// spared.
 void Scheduler::GiveShares() {
   claimant_ = nullptr;
   if (shares_.busy_count() < 2) return;
@@ -22,13 +23,13 @@ void Scheduler::GiveShares() {
   if (head == nullptr || head->steps_in_flight > 0) return;
   CacheHit hit = LookUp(*head);
   while (free_rows_.empty() || PagesToAdmit(*head, hit) > PagesFor(head) + Reclaimable(*head)) {
-    if (LeavingPages() > 0) return;  // wait for what is coming back
+    if (LeavingPages() > 0) return;  // wait for pages that will be freed
     Sequence* victim = FairVictim(*head, free_rows_.empty());
     if (victim == nullptr) return;
     if (free_rows_.empty()) claimant_ = head;
     ++totals_.fairness_preemptions;
     Preempt(*victim);
-    hit = LookUp(*head);  // what the victim held alone is held by nobody now
+    hit = LookUp(*head);  // no sequence holds any longer what only the victim held
   }
 }
 
@@ -56,11 +57,11 @@ Sequence* Scheduler::FairVictim(const Sequence& head, bool for_row) const {
   return victim;
 }
 
-// Victims are chosen before any row is planned, so that they are the right ones and not the last
-// ones.
+// Victims are chosen before any row is planned, so that they are the right ones and not just the
+// last ones.
 void Scheduler::MakeRoomForDecodes() {
   if (static_cast<int64_t>(running_.size()) * block_pages_ <= PagesFor(nullptr)) return;
-  PauseStalled();      // they are to give way first
+  PauseStalled();      // they are preempted first
   int64_t needed = 0;  // by those for whom nothing is reserved
   const auto grows_by = [this](const Sequence& sequence) {
     const bool grows = !sequence.Prefilling() && sequence.reserved_pages == 0 &&
@@ -98,7 +99,7 @@ int64_t Scheduler::BudgetTaken(const Sequence& sequence, int64_t chunk) const {
 
 bool Scheduler::MakeRoomForPrefill(Sequence& sequence) {
   while (AffordableChunk(sequence) == 0) {
-    if (LeavingPages() > 0) return false;  // wait for what is coming back
+    if (LeavingPages() > 0) return false;  // wait for pages that will be freed
     Sequence* victim = PickVictim(/*with_rows=*/true, nullptr);
     if (victim == nullptr) return false;
     if (victim == &sequence && (StepsInFlight() && running_.size() == 1)) return false;
@@ -113,14 +114,14 @@ int64_t Scheduler::LargestChunk() const {
   return std::max(options_.max_num_batched_tokens, options_.cache.block_size);
 }
 
-// Pages that must be available for it: room for the whole of it, so that those admitted seldom have
-// to give way again, and above that a block for each running row as a watermark against thrashing.
-// Who may not lose its row again gets room for all that it can become.
+// Pages that must be available for it: room for all of it, so that admitted sequences are seldom
+// preempted, and above that a block for each running row as a watermark against thrashing. A
+// sequence that may not lose its row again gets room for everything that it can become.
 int64_t Scheduler::PagesToAdmit(const Sequence& head, const CacheHit& hit) const {
   const int64_t held = PagesHeldBy(head);
   const int64_t total = kv_.pool().total();
   const int64_t most = head.prompt_length + head.output_limit;
-  // What is found needs no pages, but what nobody holds of it is no longer available then.
+  // Cached blocks need no pages, but those of them without holders are then no longer available.
   int64_t pages = PagesToOwn(head) - hit.pages + hit.evictable;
   if (head.preemptions >= kMaxPreemptions) {
     pages += std::max<int64_t>(0, kv_.PeakPages(most, LargestChunk()) - held);
@@ -135,8 +136,8 @@ int64_t Scheduler::PagesToAdmit(const Sequence& head, const CacheHit& hit) const
   return std::min(pages, total - held);
 }
 
-// What the cache holds of a sequence that holds nothing. Followers stand at the prompt's last
-// token: their leader finds no more than the prompt.
+// The cached prefix of a sequence that holds nothing. Followers are at the prompt's last token:
+// their leader finds no more than the prompt.
 CacheHit Scheduler::LookUp(Sequence& head) {
   if (head.HoldsBlocks()) return {};
   if (head.sampling->prompt_logprobs > 0 && !QUIRE_BUG(scored_prompt_looked_up)) return {};
@@ -146,9 +147,9 @@ CacheHit Scheduler::LookUp(Sequence& head) {
                                     : tokens);
 }
 
-// Whether a row under way computes blocks that the head would else compute once more, behind what
-// was found: it waits for them, pass by pass, for as long as that row goes on. That row is served
-// before it anyhow; what is lost is at most the rest of a step.
+// Whether a running row computes blocks that the head would otherwise compute once more, after its
+// cached prefix: the head waits for them, pass by pass, as long as that row continues. That row is
+// served before it anyway; at most the rest of a step is lost.
 bool Scheduler::SoonCached(const Sequence& head, const CacheHit& hit) const {
   if (head.chain.root == kNoNode || head.HoldsBlocks() || head.sampling->prompt_logprobs > 0) {
     return false;
@@ -168,7 +169,7 @@ bool Scheduler::SoonCached(const Sequence& head, const CacheHit& hit) const {
   return false;
 }
 
-// The sequence begins behind what was found.
+// The sequence begins after its cached prefix.
 void Scheduler::TakeHit(Sequence& head, const CacheHit& hit) {
   QUIRE_CHECK(head.planned == 0 && head.computed == 0);
   head.prefill_end = static_cast<int64_t>(head.tokens.size());
@@ -181,7 +182,7 @@ void Scheduler::TakeHit(Sequence& head, const CacheHit& hit) {
   }
   kv_.Adopt(head.chain, hit, head.blocks);
   head.planned = head.computed = hit.length;
-  // Tokens that this attempt has computed or found before are not saved again.
+  // Tokens that this attempt has computed or found before do not count as saved again.
   const int64_t known = first && head.resumed ? 0 : head.high_water;
   const int64_t saved = std::min<int64_t>(hit.length, head.prompt_length) - known;
   if (saved > 0) {
@@ -201,7 +202,7 @@ bool Scheduler::Admit(Sequence& head) {
   CacheHit hit = LookUp(head);
   if (SoonCached(head, hit)) return false;
   if (PagesToAdmit(head, hit) > PagesFor(&head) && !ReclaimForAdmission(head, hit)) return false;
-  // Behind what was found a token costs more than at the start: the time may not suffice.
+  // After the cached prefix a token costs more than at the start: the time may not suffice.
   if (ChunkLimit(head, std::max(head.planned, hit.length)) == 0) return false;
   Take(head);
   if (!head.HoldsBlocks()) TakeHit(head, hit);
@@ -222,14 +223,14 @@ int64_t Scheduler::Reclaimable(const Sequence& head) const {
   for (const std::vector<Sequence*>* holders : {&paused_, &resuming_}) {
     for (const Sequence* holder : *holders) {
       if (holder == &head) continue;
-      // What it shares with a row comes back with that row; when none runs, all of it does.
+      // Blocks that it shares with a row are freed with that row; when none runs, all of them are.
       pages += running_.empty() ? PagesHeldBy(*holder) : kv_.PagesToReturn(holder->blocks);
     }
   }
   return pages;
 }
 
-// Takes pages from those without a row: they do not advance and may hold up those that could.
+// Takes pages from sequences without a row: they do not advance and may hold up those that could.
 bool Scheduler::ReclaimForAdmission(Sequence& head, CacheHit& hit) {
   if (PagesToAdmit(head, hit) > PagesFor(&head) + Reclaimable(head)) return false;
   while (PagesToAdmit(head, hit) > PagesFor(&head)) {
@@ -254,7 +255,7 @@ Sequence* Scheduler::PickVictim(bool with_rows, const Sequence* spared) const {
       victim = candidate;
     }
   };
-  // Who shares all its pages gives none back: such are taken only when there is nobody else.
+  // A sequence that shares all its pages frees none: it is taken only when there is no other.
   for (const bool giving : {true, false}) {
     for (const std::vector<Sequence*>* holders : {&paused_, &resuming_}) {
       for (Sequence* candidate : *holders) {
@@ -291,11 +292,11 @@ void Scheduler::Preempt(Sequence& victim) {
   kv_.Rewind(victim.chain);
   ++victim.incarnation;
   Insert(victim, pauses ? SequencePlace::kPaused : SequencePlace::kWaiting);
-  // Paused, it may not come back for long.
+  // If it is paused, it may not return for long.
   if (victim.followers > 0 && pauses) ReplaceLeader(victim);
 }
 
-// Makes room up to `length`, and keeps what its own copies of shared blocks need.
+// Makes room up to `length`, and reserves what its own copies of shared blocks need.
 bool Scheduler::Extend(Sequence& sequence, int64_t length) {
   const int64_t pages = kv_.PagesToExtend(sequence.blocks, length) + PagesToOwn(sequence);
   if (pages > PagesFor(&sequence)) return false;
@@ -303,8 +304,8 @@ bool Scheduler::Extend(Sequence& sequence, int64_t length) {
   QUIRE_CHECK(extended);
   SyncRoom(sequence);
   if (sequence.told_tokens > 0) return true;
-  // The first time since it got its row: the tables for its longest, so that no later step of it
-  // allocates.
+  // The first time since it got its row: reserves the tables for its longest, so that no later step
+  // of it allocates.
   const size_t most = static_cast<size_t>(
       (sequence.prompt_length + sequence.output_limit) / options_.cache.block_size + 1);
   for (KindBlocks& kind : sequence.blocks.kinds) kind.blocks.reserve(most);

@@ -1,4 +1,4 @@
-// Rows of a plan: what the runner is told of a sequence, and what a step's end gives back.
+// Rows of a plan: the runner's updates about a sequence, and what a step's end frees.
 #include <algorithm>
 #include <utility>
 
@@ -14,7 +14,7 @@ void Scheduler::GiveBirth(Sequence& sequence) {
   sequence.row = free_rows_.back();
   free_rows_.pop_back();
   sequence.admitted = true;
-  // Its longest, so that no step of it allocates.
+  // The longest that it can become, so that no step of it allocates.
   const int64_t longest = sequence.prompt_length + sequence.output_limit;
   sequence.tokens.reserve(static_cast<size_t>(longest));
   sequence.told_blocks.assign(options_.cache.kinds.size(), 0);
@@ -91,9 +91,9 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   FindPlainEnd(sequence);
 }
 
-// The positions, from the next one on, at which there is nothing to look at but that it decodes: it
-// has room of its own that the runner knows of, no block fills up, and neither limit nor window
-// ends there. Whatever changes that sets the end to 0 (a Grant only moves it further off).
+// The positions, from the next one on, at which only its decoding needs attention: it has its own
+// room that the runner knows of, no block fills up, and neither limit nor window ends there. Every
+// change of that sets the end to 0 (a Grant only moves it further).
 void Scheduler::FindPlainEnd(Sequence& sequence) {
   const int64_t next = sequence.planned;
   sequence.plain_end = 0;
@@ -109,7 +109,8 @@ void Scheduler::FindPlainEnd(Sequence& sequence) {
       std::min({sequence.room, sequence.blocks_due - 1, sequence.prompt_length - 1 + outputs});
 }
 
-// The books know two kinds of computed tokens: the prompt's, once, and whatever is done again.
+// The records know two kinds of computed tokens: the prompt's, once, and whatever is computed
+// again.
 void Scheduler::Book(Sequence& sequence, int32_t q_len) {
   const int64_t booked_end = std::max<int64_t>(sequence.prompt_length, sequence.high_water);
   const int64_t booked = std::clamp<int64_t>(booked_end - sequence.planned, 0, q_len);
@@ -121,7 +122,7 @@ void Scheduler::Book(Sequence& sequence, int32_t q_len) {
   totals_.recomputed_tokens += static_cast<uint64_t>(again);
 }
 
-// Tells the runner's row which of its blocks are new and which are gone.
+// Updates the runner's row: which of its blocks are new and which are gone.
 void Scheduler::TellBlocks(Sequence& sequence) {
   sequence.blocks_changed = false;
   int32_t group = 0;
@@ -160,7 +161,7 @@ bool Scheduler::CommitRow(const PlannedRow& row, TokenId token) {
   if (sequence.incarnation == row.incarnation || QUIRE_BUG(void_progress_counts)) {
     sequence.computed += row.q_len;
     QUIRE_CHECK(sequence.computed <= sequence.planned);
-    // Before the window moves on: those who follow stand at the prompt's last token.
+    // Before the window moves on: followers are at the prompt's last token.
     if (sequence.followers > 0) ForkFollowers(sequence);
     if (row.blocks_due) SettleBlocks(sequence);
   }
@@ -168,7 +169,7 @@ bool Scheduler::CommitRow(const PlannedRow& row, TokenId token) {
   return true;
 }
 
-// Others may have what is full now, and what is behind a window goes back.
+// Full blocks become available to others, and blocks behind a window are released.
 void Scheduler::SettleBlocks(Sequence& sequence) {
   kv_.Publish(sequence.chain, sequence.blocks, sequence.tokens, sequence.computed);
   if (windowed_) {
@@ -179,8 +180,9 @@ void Scheduler::SettleBlocks(Sequence& sequence) {
   QUIRE_CHECK(sequence.blocks_due > sequence.computed);
 }
 
-// What the rows' blocks meet in the index is far apart in memory: it is asked for before the first
-// row is committed. Each stage reads what the one before has asked for, some rows behind it.
+// The index entries of the rows' blocks are far apart in memory: they are prefetched before the
+// first row is committed. Each stage reads what the previous one has prefetched, some rows behind
+// it.
 void Scheduler::PrepareCommit(std::span<const PlannedRow> rows) {
   constexpr size_t kStage = 6;
   settling_.clear();

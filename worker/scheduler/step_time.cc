@@ -13,11 +13,11 @@ namespace {
 constexpr double kUnknownMicrosPerToken = 20'000;
 constexpr double kContextUnit = 1024;   // brings the terms to similar sizes
 constexpr double kNewShare = 1.0 / 16;  // of a further step in its bucket's mean
-// A step that took much longer than its bucket says was disturbed: it counts as so many times the
-// mean, so that one hiccup moves little and a lasting change is still followed.
+// A step that took much longer than its bucket's mean was disturbed: it counts as this many times
+// the mean, so that one hiccup changes little and a lasting change is still followed.
 constexpr double kOutlierFactor = 3;
-constexpr int64_t kSettled = 4;  // steps in a bucket before outliers are told
-// One more step of a bucket that has seen many hardly moves its mean: not each is worth a fit.
+constexpr int64_t kSettled = 4;  // steps in a bucket before outliers are detected
+// One more step of a bucket with many hardly changes its mean: not every step is worth a fit.
 constexpr int64_t kMany = 64;
 constexpr int64_t kFitEvery = 8;
 
@@ -103,8 +103,8 @@ void StepTimeModel::Observe(const StepWork& work, int64_t elapsed_us) {
 }
 
 // Non-negative least squares by trying every set of terms: with four there are fifteen. A small
-// ridge decides what the measurements leave open; it is larger on the fixed part, because taking a
-// step's time for fixed would make long chunks look free.
+// ridge decides what the measurements leave open; it is larger on the fixed part, because a step's
+// time that is wrongly counted as fixed would make long chunks look free.
 void StepTimeModel::Fit() {
   std::array<Terms, kTerms> a{};
   Terms b{};
@@ -136,7 +136,7 @@ void StepTimeModel::Fit() {
   times_.row_us = best[1];
   times_.token_us = best[2];
   times_.context_us = best[3] / kContextUnit;
-  // Not longer than one of the last bucket's whole range either: the mean stands for all of it.
+  // Also not longer than the whole range of the last bucket: the mean represents all of it.
   times_.longest_prefill = std::max<int64_t>(1, longest_seen_) * kMaxPrefillGrowth;
 }
 

@@ -55,7 +55,7 @@ GrpcCallHandler::Step InferCall::Read(std::string_view message) {
 
 void InferCall::Begin(ReadRequest read) {
   services_.counters.grpc_requests.Add();
-  (void)call_->CountFor(read.hold->account());  // what finds no room ends the call
+  (void)call_->CountFor(read.hold->account());  // a message that finds no memory ends the call
   request_ = std::move(read.request);
   GenerateRequest& generate = request_.generate;
   if (generate.request_id.empty()) generate.request_id = NewRequestId(services_.rng);

@@ -26,7 +26,7 @@ json::Value ValueOf(const inference::InferParameter& parameter) {
     case inference::InferParameter::kDoubleParam:
       return parameter.double_param();
     case inference::InferParameter::kUint64Param:
-      // As a signed one where it fits, which is what readers of small numbers ask for.
+      // As a signed one where it fits, as readers of small numbers expect.
       if (parameter.uint64_param() > INT64_MAX) return parameter.uint64_param();
       return static_cast<int64_t>(parameter.uint64_param());
     case inference::InferParameter::PARAMETER_CHOICE_NOT_SET:
@@ -57,7 +57,7 @@ InputTensor::Integers IntegersOf(const List& list) {
   return integers;
 }
 
-// At most one list of contents may have something in it.
+// At most one list of contents may be non-empty.
 Problem TakeContents(const inference::InferTensorContents& in, InputTensor& out) {
   int lists = 0;
   const auto take = [&](const auto& list, const char* name, auto convert) {
@@ -92,7 +92,7 @@ Problem TakeInput(const inference::ModelInferRequest& in, int index, InputTensor
   out.datatype = tensor.datatype();
   out.shape.assign(tensor.shape().begin(), tensor.shape().end());
   for (const auto& [name, value] : tensor.parameters()) {
-    if (name == "binary_data_size") continue;  // raw contents say it themselves
+    if (name == "binary_data_size") continue;  // raw contents state it themselves
     return InvalidField(Shown(tensor.name()),
                         "its parameter \"" + Shown(name) +
                             "\" is not served; values travel in the request, not in shared memory");
@@ -166,7 +166,7 @@ Problem FromProto(const inference::ModelInferRequest& in, Answering answering,
   message.model = in.model_name();
   message.version = in.model_version();
   message.id = in.id();
-  // Names that come twice are refused, so that more inputs than there are names cannot be right.
+  // Repeated names are refused, so that more inputs than there are names cannot be right.
   if (static_cast<size_t>(in.inputs_size()) > InputFacts().size()) {
     return InvalidField("inputs", "there are more than the " + std::to_string(InputFacts().size()) +
                                       " that exist: " + NamesOf(InputFacts()));
@@ -252,7 +252,7 @@ void DescribeModel(std::string_view name, inference::ModelConfig& out) {
     input.set_name(std::string(fact.name));
     input.set_data_type(DataTypeOf(fact.datatype));
     input.add_dims(fact.elements);
-    input.set_optional(true);  // of text_input and input_ids one is needed
+    input.set_optional(true);  // either text_input or input_ids is required
   }
   for (const TensorFacts& fact : OutputFacts()) {
     auto& output = *out.add_output();

@@ -50,7 +50,7 @@ GrpcMethod Answer(GrpcServices& services, Function answer) {
       });
 }
 
-// What is asked of one model: `describe` is given it.
+// A query about one model: `describe` gets the model.
 template <class Request, class Response, class Function>
 GrpcMethod OfModel(GrpcServices& services, Function describe) {
   return Answer<Request, Response>(

@@ -25,7 +25,7 @@ GrpcCallHandler::Step StreamCall::Read(std::string_view message) {
 
 void StreamCall::Take(ReadRequest read) {
   services_.counters.grpc_stream_requests.Add();
-  // What finds no room ends the call.
+  // Output that finds no memory ends the call.
   if (!std::exchange(tenant_known_, true)) (void)call_->CountFor(read.hold->account());
   InferRequest& request = read.request;
   std::optional<ApiError>& problem = read.problem;
@@ -67,8 +67,8 @@ void StreamCall::Refuse(const InferRequest& request, const ApiError& error) {
   Send(std::move(message));
 }
 
-// A step's outputs wait for the end of this turn of the loop: whether they are the last ones shows
-// by then.
+// A step's outputs wait for the end of this turn of the loop: by then it is known whether they are
+// the last ones.
 void StreamCall::PartDelta(Part& part, const Delta& delta) {
   const bool next_step = part.request.stream && part.answer.pending() && !delta.ids.empty();
   if (next_step && !Emit(part, false)) return;
@@ -96,7 +96,7 @@ bool StreamCall::Emit(Part& part, bool final) {
   inference::ModelInferResponse& response = *message->response.mutable_infer_response();
   ToProto(part.request, part.answer.Take(), response);
   MarkFinal(final, response);
-  // The call's metadata is for all of its requests: each has its own in its first response.
+  // The call's metadata applies to all of its requests: each has its own in its first response.
   if (const std::string trace = std::exchange(part.trace_response, {}); !trace.empty()) {
     (*response.mutable_parameters())["traceresponse"].set_string_param(trace);
   }
