@@ -6,7 +6,7 @@
 //   router_echo --decode-ms=20
 //
 // With --groups=N the answers join N groups in turn, and the tokens of a group are written
-// together, as those of a worker's rows are; --spread-steps is that of mock_workers.
+// together, as a worker writes those of its rows; --spread-steps works as in mock_workers.
 //
 // Prints {"grpc": "127.0.0.1:40001"} when it listens; SIGTERM ends it.
 #include <grpcpp/grpcpp.h>

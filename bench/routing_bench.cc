@@ -5,9 +5,9 @@
 //
 // Prompts in families: `share` of each is the family's beginning. Each family is cached by a few
 // workers, drawn at random; every decision is for a family drawn at random, so that little of its
-// table slots is in the processor's caches. Workers tell of a chain's blocks in a row, as real ones
-// do, or, with --told=scattered, in random order. `hash` is making the block hashes; `decide` all
-// else that placing an attempt does. Bytes are what the index says that it holds.
+// table slots is in the processor's caches. Workers report a chain's blocks in order, as real ones
+// do, or, with `--told=scattered`, in random order. `hash` is making the block hashes; `decide` all
+// else that placing an attempt does. Bytes are the index's own count.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -96,7 +96,7 @@ class Bench {
     return submit;
   }
 
-  // Every worker tells its families in one snapshot and is EXACT then.
+  // Every worker reports its families in one snapshot and is EXACT then.
   void Fill() {
     std::vector<std::vector<uint64_t>> told(static_cast<size_t>(options_.workers));
     std::mt19937_64 draw(2);

@@ -22,8 +22,8 @@ struct AdminOptions {
 // --admin-url and --admin-token-file.
 void AddAdminFlags(AdminOptions& options, config::Schema& schema, const char* default_url);
 
-// The answer's body. INVALID_ARGUMENT for the flags and for what the port refuses, NOT_FOUND for
-// 404, UNAVAILABLE when nobody answers.
+// The answer's body. INVALID_ARGUMENT for the flags and for requests that the port refuses,
+// NOT_FOUND for 404, UNAVAILABLE when no server answers.
 absl::StatusOr<std::string> AskAdmin(const AdminOptions& options, const std::string& path,
                                      const std::atomic<bool>& cancelled);
 

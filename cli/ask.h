@@ -26,14 +26,14 @@ struct AskOptions {
   int64_t seed = -1;       // negative: drawn by the server
 };
 
-// The flags that say where the server is and who asks.
+// The flags for the server's address and the client's key.
 void AddServerFlags(AskOptions& options, config::Schema& schema, const char* default_url);
-// OPENAI_API_KEY stands in where no other key was given.
+// OPENAI_API_KEY is used where no other key was given.
 void TakeKey(const config::Environment& environment, AskOptions& options);
 
-// Where the server is. INVALID_ARGUMENT for what is no URL.
+// The server's address. INVALID_ARGUMENT for an invalid URL.
 absl::StatusOr<client::Url> ServerOf(const AskOptions& options);
-// The sentence of an error's body, or what its status says.
+// The sentence of an error's body, or the text of its status.
 std::string ErrorOf(const std::string& body, int status);
 
 // The names that the server lists.

@@ -1,6 +1,6 @@
-// What a load asks for: prompts and answer lengths, drawn from a seed or read from a file.
+// The requests of a load: prompts and answer lengths, drawn from a seed or read from a file.
 //
-// Pure, except LoadDataset, which reads its file and asks the server for the ids of some words:
+// Pure, except LoadDataset, which reads its file and gets the ids of some words from the server:
 // random prompts are made of ids that its own tokenizer has given, so that both ends count the same
 // tokens.
 #pragma once
@@ -25,7 +25,7 @@ struct DatasetOptions {
   int64_t num_prompts = 1000;
   int64_t seed = 0;
   int64_t random_input_len = 1024, random_output_len = 128, random_prefix_len = 0;
-  double random_range_ratio = 0;  // lengths lie in [len·(1 − r), len·(1 + r)]
+  double random_range_ratio = 0;  // lengths are in [len·(1 − r), len·(1 + r)]
   int64_t prefix_len = 256, suffix_len = 256, num_prefixes = 10, prefix_output_len = 128;
   int64_t output_len = 0;  // of sharegpt and custom; 0: as the file says, or 256
 };
@@ -36,7 +36,7 @@ struct BenchPrompt {
   int64_t output_len = 0;
 };
 
-// Words and their ids: what random prompts are made of.
+// Words and their ids, from which random prompts are made.
 struct Vocabulary {
   std::vector<std::string> words;  // each with the blank before it
   std::vector<int64_t> ids;        // of all words, as the server gave them; empty: it gave none
@@ -52,7 +52,7 @@ std::vector<BenchPrompt> RandomPrompts(const DatasetOptions& options, const Voca
 absl::StatusOr<std::vector<BenchPrompt>> FilePrompts(const DatasetOptions& options,
                                                      const std::string& text);
 
-// The words whose ids are asked for.
+// The words whose ids the server is asked for.
 Vocabulary BuiltInWords();
 
 absl::StatusOr<std::vector<BenchPrompt>> LoadDataset(const DatasetOptions& options, bool as_text,

@@ -1,4 +1,4 @@
-// What a load on a server came to: vLLM's figures, in its words and under its keys.
+// The results of a load on a server: vLLM's figures, in its words and under its keys.
 //
 // Pure. Times are in seconds, as vLLM's are; the report shows milliseconds. Percentiles are linear
 // between the two nearest ranks, as numpy's.
@@ -24,7 +24,7 @@ struct BenchResult {
   double latency = 0;                 // since start, to the last byte
   std::vector<double> gaps;           // between chunks, the first token's wait left out
   std::vector<double> chunk_times;    // since the run began
-  std::vector<int64_t> chunk_tokens;  // that came with each, as far as they can be told apart
+  std::vector<int64_t> chunk_tokens;  // that came with each, as far as they can be separated
   std::string text;
 };
 

@@ -25,13 +25,13 @@ struct BenchRequests {
   int64_t max_concurrency = 0;
 };
 
-// One request. Never fails itself: what went wrong stands in the result. Times are seconds since
+// One request. The call itself never fails: the result holds any error. Times are seconds since
 // `begin`, of std::chrono::steady_clock.
 BenchResult SendOne(const BenchRequests& requests, const BenchPrompt& prompt, double begin_seconds,
                     const std::atomic<bool>& cancelled);
 
 // All of them, each at its time in `arrivals`; in the order of `prompts`. Those that `cancelled`
-// kept from being sent are left out. `done` is told after each how many have ended.
+// kept from being sent are left out. After each request `done` gets the number that have ended.
 std::vector<BenchResult> SendAll(const BenchRequests& requests,
                                  const std::vector<BenchPrompt>& prompts,
                                  const std::vector<double>& arrivals,

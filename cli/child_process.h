@@ -1,8 +1,8 @@
 // One child process of `quire serve`: its start, its ready line, its signals, its end.
 //
 // Owner: the supervisor's thread. The child leads its own process group, so that the terminal's
-// Ctrl-C does not reach it, and gets SIGKILL when its parent dies. It is never waited for in a
-// blocking way.
+// Ctrl-C does not reach it, and gets SIGKILL when its parent dies. No call here blocks to wait for
+// it.
 #pragma once
 
 #include <sys/types.h>

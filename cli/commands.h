@@ -23,7 +23,7 @@ struct Command {
   std::string_view name;
   std::string_view help;
   int (*run)(const CommandInputs&);
-  bool takes_interrupt;  // Ctrl-C is the command's to see; else it ends the program
+  bool takes_interrupt;  // the command handles Ctrl-C; otherwise Ctrl-C ends the program
 };
 std::span<const Command> Commands();
 

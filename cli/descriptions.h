@@ -1,5 +1,5 @@
-// What every program and command of the house can be told, asked of them: what completions, manuals
-// and the reference are made of.
+// The flags of every program and command, queried from the programs: completions, manuals and the
+// reference are made from them.
 //
 // Blocking, on the calling thread. Nothing here has a list of flags of its own.
 #pragma once

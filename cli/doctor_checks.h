@@ -1,8 +1,8 @@
-// What `quire doctor` looks at: each check says how it found things and, where something is wrong,
-// what to do.
+// The checks of `quire doctor`: each reports what it found and, where something is wrong, what to
+// do.
 //
-// Checks look at this machine and at addresses that they are given; they change nothing. Blocking,
-// on the calling thread; network checks look at `cancelled` at least ten times a second.
+// Checks read the state of this machine and of given addresses; they change nothing. Blocking, on
+// the calling thread; network checks test `cancelled` at least ten times a second.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ struct Finding {
   std::string remedy;  // empty: there is nothing to do
 };
 
-// What of the machine the judgements need; from ReadMachine, or made up in tests.
+// The facts about the machine that checks need; from ReadMachine, or made up in tests.
 struct Machine {
   std::string processor;
   std::vector<std::string> features;  // of x86, as /proc/cpuinfo names them; empty elsewhere
@@ -47,16 +47,16 @@ Machine ReadMachine(const std::string& root);
 std::vector<Finding> JudgeMachine(const Machine& machine);
 Finding JudgePlan(const std::string& model, const WorkerPlan& plan);
 
-// Siblings are there and of this version.
+// The sibling programs are present and have this version.
 Finding CheckPrograms();
-// What NVML says of each GPU; `gpus` are those that the machine shows. Nothing where there are
+// NVML's report about each GPU; `gpus` are those that the machine shows. Nothing where there are
 // none.
 inline constexpr int64_t kGpuAnswerMillis = 5'000;
 std::vector<Finding> CheckGpus(const kernels::LibraryPlaces& places, int gpus,
                                int64_t limit_millis = kGpuAnswerMillis);
-// Whether `port` of `host` can be listened on.
+// Whether a server could listen on `port` of `host`.
 Finding CheckPort(const std::string& host, int32_t port, const std::string& flag);
-// Whether somebody listens at HOST:PORT, such as a worker's wire.
+// Whether a server listens at HOST:PORT, such as a worker.
 Finding CheckPeer(const std::string& address, const std::atomic<bool>& cancelled);
 // Whether a server answers that a request would be served, and which models it has.
 std::vector<Finding> CheckServer(const AskOptions& server, const std::atomic<bool>& cancelled);

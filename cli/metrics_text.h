@@ -1,7 +1,7 @@
 // Prometheus' text format read back: what `quire top` sees of a router.
 //
-// Pure values and functions. The text is a server's: whatever makes no sense is passed over, and at
-// most kMaxSamples are kept.
+// Pure values and functions. The text is a server's: invalid lines are skipped, and at most
+// kMaxSamples are kept.
 #pragma once
 
 #include <map>

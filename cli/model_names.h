@@ -1,4 +1,4 @@
-// Names of models that stand on this machine: the demo that comes with Quire, and what has been
+// Names of models on this machine: the demo that comes with Quire, and models that have been
 // fetched.
 #pragma once
 
@@ -15,8 +15,8 @@ struct NamedModel {
   int64_t bytes = 0;  // of its weights
 };
 
-// Where models lie beside a program at `executable`: a source tree's models/ and .cache/models/, or
-// an installation's share/quire/models/.
+// Where models are for a program at `executable`: a source tree's models/ and .cache/models/, or an
+// installation's share/quire/models/.
 std::vector<std::string> ModelFolders(const std::string& executable);
 
 // All models in these folders, by name; the first folder that has a name wins. A model is a folder

@@ -1,4 +1,4 @@
-// What another program of ours says: run to its end, its standard output taken in.
+// The output of another of our programs: runs it to its end and reads its standard output.
 //
 // Blocking, on the calling thread. The child shares the terminal's process group, so that Ctrl-C
 // ends it too, and gets SIGKILL when its parent dies.
@@ -35,7 +35,7 @@ absl::StatusOr<std::string> TextOf(const std::string& program,
 absl::Status Become(const std::string& program, const std::vector<std::string>& args,
                     const config::Environment& environment);
 
-// A program of ours, in the folder where this one lies.
+// One of our programs, in the folder of this one.
 std::string SiblingPath(const std::string& name);
 
 }  // namespace quire::cli

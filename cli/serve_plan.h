@@ -1,5 +1,5 @@
-// What `quire serve` was told, turned into the arguments of its children. Pure: the children's own
-// --describe says which flags there are.
+// Turns the arguments of `quire serve` into those of its children. Pure: the flags come from the
+// children's own --describe.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Keeps a router and its workers running: starts them, starts them again, drains them.
+// Keeps a router and its workers running: starts, restarts and drains them.
 //
 // One thread, which calls Run from main and blocks in poll.
 //  1. Workers start first; the router starts when each of them has served once.
@@ -37,7 +37,7 @@ class Supervisor {
   explicit Supervisor(const SupervisorOptions& options);
   ~Supervisor();
 
-  // Serves until told to stop. The exit code of `quire serve`.
+  // Serves until a signal ends it. Returns the exit code of `quire serve`.
   int Run();
 
  private:

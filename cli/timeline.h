@@ -1,6 +1,6 @@
-// One request's life as text: what `quire trace` shows of a router's answer.
+// One request's life as text: the output of `quire trace` for a router's answer.
 //
-// Pure. The answer is a router's words: what is missing is left out, and nothing speaks to the
+// Pure. The answer is a router's text: missing members are left out, and nothing in it controls the
 // terminal.
 #pragma once
 

@@ -1,7 +1,7 @@
-// One picture of a running server: what `quire top` shows, made of two looks at its metrics.
+// One picture of a running server for `quire top`, made from two samples of its metrics.
 //
-// Pure. At most kMaxRows workers and engines are shown; names are a server's words and cannot speak
-// to the terminal.
+// Pure. At most kMaxRows workers and engines are shown; names are a server's text and cannot
+// control the terminal.
 #pragma once
 
 #include <string>

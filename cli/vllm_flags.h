@@ -1,5 +1,4 @@
-// What vLLM's command line says, in words of ours: KServe and manifests made for vLLM give its
-// flags.
+// Translates vLLM's command line to ours: KServe, and manifests made for vLLM, use its flags.
 //
 // Pure. A flag of ours is never touched; one that is neither ours nor here stays as it is, for the
 // schema to refuse by name.

@@ -33,8 +33,8 @@ struct WeightFilesOptions {
   const std::atomic<bool>* interrupted = nullptr;  // looked at after every piece; or null
 };
 
-// One *.safetensors or *.gguf: its name, the bytes in front of the data, and where each tensor lies
-// behind them.
+// One *.safetensors or *.gguf: its name, the bytes in front of the data, and the place of each
+// tensor in the data.
 struct WeightShard {
   std::string name;
   std::string head;
@@ -44,7 +44,7 @@ struct WeightShard {
   int64_t bytes() const { return static_cast<int64_t>(head.size()) + offsets.back(); }
 };
 
-// Pure: how the tensors are dealt to files, in their order.
+// Pure: how the tensors are distributed over files, in their order.
 std::vector<WeightShard> LayOutShards(const std::vector<ShapeTensor>& tensors, WeightType type,
                                       int64_t shard_bytes);
 

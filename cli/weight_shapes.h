@@ -56,7 +56,7 @@ std::vector<ShapeTensor> TensorsOf(const ModelShape& shape, int layers);
 std::string ConfigText(const ModelShape& shape, int layers, WeightType type);
 std::string GenerationConfigText(const ModelShape& shape);
 // One token for each byte, the specials in their places, and a word " w1234" for every other id:
-// any text can be told, and any id shown.
+// any text can be encoded, and any id shown.
 std::string TokenizerText(const ModelShape& shape);
 std::string TokenizerConfigText(const ModelShape& shape);
 std::string TokenText(const ModelShape& shape, int32_t id);

@@ -1,7 +1,7 @@
-// What workers wrote of a request: lines of their --request-log beside a router's answer.
+// The workers' records of a request: lines of their --request-log beside a router's answer.
 //
-// Pure but for reading the files. Lines are other programs' words: those that make no sense are
-// passed over, and nothing speaks to the terminal.
+// Pure except for reading the files. Lines are other programs' text: invalid ones are skipped, and
+// nothing in them controls the terminal.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The memory plan of a model, asked of quire-worker: what `quire plan` shows and `quire doctor`
-// judges.
+// The memory plan of a model, computed by quire-worker: `quire plan` shows it and `quire doctor`
+// checks it.
 //
 // Blocking, on the calling thread. The command line needs no engine of its own for it.
 #pragma once

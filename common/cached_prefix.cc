@@ -46,7 +46,7 @@ void ShortenToFullKind(int kind, const HolderRows& holders, uint64_t& alive, int
                        std::array<int64_t, kCachesAtOnce>& length) {
   std::array<uint64_t, 64> rows;
   uint64_t all_so_far = alive;
-  size_t at_once = 8;  // most prompts are known to nobody from their first block on, or for long
+  size_t at_once = 8;  // no cache has most prompts, or more than a few of their blocks
   for (int64_t first = 0; first < blocks && all_so_far != 0;) {
     const auto count =
         static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(at_once), blocks - first));

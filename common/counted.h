@@ -17,7 +17,7 @@ struct Counted {
   bool micros = false;  // shown in seconds
 };
 
-// Adds up the counts of the list; the other members are those of `a`.
+// Adds up the counts of the list; the other members keep the values of `a`.
 template <class Totals, size_t n>
 Totals Sum(Totals a, const Totals& b, const Counted<Totals> (&list)[n]) {
   for (const Counted<Totals>& counted : list) a.*counted.count += b.*counted.count;

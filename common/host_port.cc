@@ -8,7 +8,7 @@
 namespace quire {
 namespace {
 
-// No character of it may be able to break a line of a log or an address in two.
+// No character of it may split a line of a log or an address.
 bool IsPlain(std::string_view host) {
   for (const char c : host) {
     const bool fits = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||

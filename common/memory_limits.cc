@@ -78,8 +78,8 @@ int64_t StatBytes(std::string_view text, std::string_view name) {
   return 0;
 }
 
-// Usage without the file pages that are given back under pressure. v1 counts its own group's pages
-// in plain names and those of the groups below it in "total_" ones.
+// Usage without the file pages that the kernel releases under pressure. v1 counts its own group's
+// pages in plain names and those of the groups below it in "total_" ones.
 int64_t FirmUsage(const CgroupMemory& group) {
   const int64_t usage = ParseByteCount(group.usage).value_or(0);
   int64_t file = 0;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr long kMaxChain = 16;
 
-// What ends a whole file is that no further certificate begins.
+// A complete file ends when no further certificate begins.
 bool EndedWhole() { return ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE; }
 
 absl::Status UseChain(SSL_CTX* context, const std::string& pem) {
@@ -52,8 +52,8 @@ TlsContext NewTlsContext(bool server) {
                      openssl::Deleter<SSL_CTX_free>());
   QUIRE_CHECK(context != nullptr);
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
-  // A peer that closes without a word of TLS is one that leaves, as many do; what was cut short is
-  // told by what runs inside.
+  // A peer that closes without a TLS record has left, as many do; the inner protocol detects
+  // truncated data.
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                          SSL_OP_IGNORE_UNEXPECTED_EOF);
   SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
@@ -73,7 +73,7 @@ absl::Status UseIdentity(const TlsContext& context, const std::string& certifica
 
 absl::Status Trust(const TlsContext& context, const std::string& authorities) {
   X509_STORE* store = SSL_CTX_get_cert_store(context.get());
-  // An authority in the file is trusted, whoever vouches for it.
+  // An authority in the file is trusted, whichever authority signed it.
   X509_STORE_set_flags(store, X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_TRUSTED_FIRST);
   const openssl::Bio bio = openssl::BioOf(authorities);
   int count = 0;

@@ -6,8 +6,8 @@
 
 namespace quire::kernels {
 
-// The types that weights may have. Quantised ones are GGUF's block formats as they lie in a file,
-// and the normal form of other checkpoints (grouped_blocks.h): rows are cut along K into blocks of
+// The types that weights may have. Quantised ones are GGUF's block formats as in a file, and the
+// normal form of other checkpoints (grouped_blocks.h): rows are cut along K into blocks of
 // BlockElements(type) elements that share scales.
 enum class DType : uint8_t {
   kF32,

@@ -1,4 +1,4 @@
-// What the callers of a load saw, added up, and told as one line of JSON.
+// What the callers of a load saw, added up and printed as one line of JSON.
 //
 // Owner: main. Any thread may count; the line is made once all calls have ended.
 #pragma once
@@ -24,7 +24,7 @@ struct LoadOptions {
   int32_t vocab = 2048;
   int64_t first_seed = 1;
   int32_t timeout_s = 120;
-  int32_t keepalive_ms = 0;  // gRPC: a ping after so long without a word; 0: none
+  int32_t keepalive_ms = 0;  // gRPC: a ping after so long without data; 0: none
   int32_t cancel_percent = 0;
   bool unary = false;   // gRPC: Tokenize instead of Generate; HTTP: an answer in one piece
   bool stamps = false;  // tokens say when they were written
@@ -38,7 +38,7 @@ std::vector<int32_t> PromptOf(const LoadOptions& options, uint64_t seed);
 // After how many tokens this call is given up; −1: never.
 int CancelAfter(const LoadOptions& options, int64_t number);
 
-// What one call came to.
+// The result of one call.
 struct Outcome {
   std::string status = {};  // "" when it is complete; else a gRPC code or an HTTP status
   std::string error = {};
@@ -54,7 +54,8 @@ struct Outcome {
   std::vector<float> gaps_ms = {};
   std::vector<float> ages_ms = {};
 
-  // A piece of the answer with these ids, the first of which has this index. True: the first piece.
+  // A piece of the answer with these ids; `first` is the index of the first one. True: the first
+  // piece.
   bool Take(const LoadOptions& options, uint64_t seed, const std::vector<int32_t>& ids,
             int64_t begun_at_us);
 };

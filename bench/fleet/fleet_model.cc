@@ -72,7 +72,7 @@ class ModelRouter {
     }
   }
 
-  // Nothing when nobody has room now.
+  // Empty when no worker has room now.
   std::optional<Sent> Place(Flight& flight) {
     const Placement::Request request{flight.submit, flight.journal, {}, {}, {}, {}, false, nullptr};
     FleetView view = view_;

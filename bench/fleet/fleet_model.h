@@ -2,10 +2,10 @@
 // workers that are no more than a cost of prefill and decode, and a cache of blocks.
 //
 // Owner: a bench or a test; one thread, no real time. Runs of equal options are equal.
-//  1. Routers hear of a worker's caches and load through its frames alone, each some time after it
-//     was sent, in order; of each other they hear nothing.
-//  2. What a worker finds cached is looked up when it admits the request, by the same rule, and
-//     told to the router that sent it, which holds it against its prediction.
+//  1. Routers learn of a worker's caches and load through its frames alone, each some time after it
+//     was sent, in order; they learn nothing of each other.
+//  2. A worker looks up its cache when it admits the request, by the same rule, and reports the
+//     result to the router that sent it, which compares it with its prediction.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ struct FleetModelOptions {
   int64_t cache_blocks = 6'000;  // of each worker
   Micros frame_delay = 2'000;    // from worker to router, up to half as much again
   uint64_t seed = 1;
-  // A step of a worker: so long for itself, each row and each token of prefill, of which a step
-  // takes at most `step_tokens`.
+  // The time of a worker's step: a fixed part, a part for each row and one for each token of
+  // prefill. A step takes at most `step_tokens` of prefill.
   double step_us = 8'000;
   double row_us = 60;
   double prefill_us = 40;

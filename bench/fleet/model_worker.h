@@ -1,4 +1,4 @@
-// A worker of the fleet model: a queue, rows, a cache of blocks, and what it tells of them.
+// A worker of the fleet model: a queue, rows, a cache of blocks, and what it reports of them.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace quire::bench {
 
-// Blocks by hash, the least recently used one given up first; of one chain the end goes before the
-// beginning.
+// Blocks by hash, the least recently used one dropped first; the end of a chain is dropped before
+// its beginning.
 class BlockCache {
  public:
   explicit BlockCache(int64_t capacity) : capacity_(capacity) {}
@@ -49,12 +49,12 @@ class ModelWorker {
 
   void Submit(ModelRequest* request);
   bool idle() const { return waiting_.empty() && rows_.empty(); }
-  // Begins a step: admits, looks up, and says how long it takes.
+  // Begins a step: admits, looks up, and returns how long it takes.
   Micros Begin();
-  // The step is over: tokens, ends, blocks to be told of. `frame` is what every router is sent,
-  // `admitted` what it is told besides of its own requests.
+  // The step is over: tokens, ends, blocks to report. `frame` is sent to every router; `admitted`
+  // holds what each router also gets about its own requests.
   void End(Micros now, StepFrame& frame, std::vector<std::pair<int32_t, Admitted>>& admitted);
-  // The last submit of this router that its load tells of.
+  // The last submit of this router that its load includes.
   uint64_t last_submit(int32_t router) const { return last_submits_[static_cast<size_t>(router)]; }
   // Time spent on rows and prefill, without what each step costs for itself.
   double work_us() const { return work_us_; }
@@ -66,7 +66,7 @@ class ModelWorker {
   std::deque<ModelRequest*> waiting_;
   std::vector<ModelRequest*> rows_;
   std::vector<std::pair<ModelRequest*, int64_t>> prefill_;  // of the step: tokens
-  std::vector<std::pair<int32_t, Admitted>> admitted_;      // by router, not told yet
+  std::vector<std::pair<int32_t, Admitted>> admitted_;      // by router, not reported yet
   std::vector<uint64_t> last_submits_;                      // by router
   uint64_t frame_seq_ = 0;
   uint64_t event_seq_ = 0;

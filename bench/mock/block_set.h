@@ -1,9 +1,9 @@
-// What a worker without a model says that it has cached: a plain set of block hashes, the oldest
-// given back first.
+// The blocks that a worker without a model reports as cached: a plain set of hashes, the oldest
+// dropped first.
 //
-// Owner: PacedWorker. Hits are cut at the first block that is missing, so that a set which lost the
-// beginning of a chain is told of as it is.
-//  1. Every change is an event, in order; events are taken by whoever numbers them.
+// Owner: PacedWorker. Hits end at the first block that is missing, so that a set that lost the
+// beginning of a chain is reported correctly.
+//  1. Every change is an event, in order; the code that numbers events takes them.
 //  2. At most `limit` blocks are held, whatever is added.
 #pragma once
 

@@ -5,9 +5,9 @@
 //
 // Why not the real engine over a fake model: its scheduler, pages and sampler are most of what a
 // token costs there, and with 64 of them the machine would measure those. Here the sessions and
-// frames are the product's, and what stands behind them is a list of rows. Once all ports listen it
-// prints one line, {"workers": ["127.0.0.1:40001", …], "http": "127.0.0.1:40000"}; there are
-// /metrics of all of them together. SIGTERM ends all at once, as a crash of the host would.
+// frames are the product's, and behind them is only a list of rows. Once all ports listen it prints
+// one line, {"workers": ["127.0.0.1:40001", …], "http": "127.0.0.1:40000"}; there are /metrics of
+// all of them together. SIGTERM ends all at once, as a crash of the host would.
 #include <signal.h>
 
 #include <charconv>

@@ -239,8 +239,8 @@ void PacedWorker::EndAll(Request& request, EndReason reason) {
   for (uint32_t i = 0; i < request.choices.size(); ++i) EndChoice(request, i, reason);
 }
 
-// Out of the lists that it stands in; a decoding one leaves its list when the turn is over, which
-// may be walking it.
+// Removes it from its lists; a decoding one leaves its list when the turn is over, since the turn
+// may be walking the list.
 void PacedWorker::Leave(Request& request) {
   if (request.phase == Request::Phase::kWaiting) {
     std::erase(waiting_, &request);

@@ -1,12 +1,12 @@
-// A worker without a model: what an engine hears, answered at a pace that a timer sets. It stands
-// behind the product's own Attach sessions, so that all of the wire is the real one.
+// A worker without a model: it answers an engine's commands at a pace that a timer sets. It uses
+// the product's own Attach sessions, so that the whole wire is the real one.
 //
 // Owner: its program, on the executor that its AttachHub runs on.
-//  1. Output `index` of a choice is TokenOf(seed, choice, index), whichever worker writes it and
-//     whoever began: streams can be compared without a run to compare with.
+//  1. Output `index` of a choice is TokenOf(seed, choice, index), whichever workers write the
+//     answer: streams can be checked without a reference run.
 //  2. At most max_num_seqs requests run and max_waiting wait; more are refused.
-//  3. A request holds the blocks that it can ever need from its admission to its end.
-//     free + evictable + held = capacity.
+//  3. A request holds the blocks that it can ever need from its admission to its end. free +
+//     evictable + held = capacity.
 //  4. Prompts are computed one after another, at prefill_tokens_per_s; with each decode_interval
 //     every row has a further token. 0 is at once for either.
 #pragma once
@@ -33,7 +33,7 @@ inline constexpr uint32_t kFirstMockToken = 300;
 inline constexpr uint32_t kMockRetryMs = 100;
 
 TokenId TokenOf(uint64_t seed, uint32_t choice, uint64_t index, uint32_t vocab_size);
-// A token that says when it was written, in steps of a millisecond: its age is known up to
+// A token that encodes when it was written, in steps of a millisecond: its age is known up to
 // MaxAge, 1.7 s with 2,048 tokens, and begins again from there. AgeOf takes off the half of a step
 // that is added on average.
 inline constexpr Micros kStampStep = 1000;
@@ -78,7 +78,7 @@ class PacedWorker final : public EngineDriver {
   void TakeOutputs(std::vector<EngineOutput>& outputs) override { outputs_.Take(outputs); }
   const StepProgress& progress() const override { return progress_; }
 
-  // What it says of itself, apart from who it is and its text.
+  // Its Hello, apart from its identity and its text.
   void Describe(WorkerHello& hello) const;
 
   const PacedCounters& counters() const { return counters_; }
@@ -155,7 +155,7 @@ class PacedWorker final : public EngineDriver {
   std::multimap<int64_t, Key> deadlines_;
   std::map<RouterInstance, uint64_t> last_submits_;  // seen, by number
   Micros prefill_free_at_ = 0;
-  Micros next_step_at_ = 0;  // 0: nobody decodes
+  Micros next_step_at_ = 0;  // 0: 0: no row decodes
   int64_t held_blocks_ = 0;
   BlockSet cached_;
   uint64_t event_seq_ = 0;

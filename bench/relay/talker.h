@@ -1,5 +1,5 @@
-// A worker that only talks: in the process of its router, one token for every row in each step, as
-// fast as the router takes them. What a relay of tokens costs is measured against it.
+// A worker that only sends tokens: in the process of its router, one token for every row in each
+// step, as fast as the router takes them. It is the reference for the cost of relaying tokens.
 //
 // Owner: a bench program; everything happens on the router's event loop. The processor time that
 // making its frames takes is counted, so that it can be taken off.

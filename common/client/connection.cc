@@ -18,7 +18,7 @@ constexpr int kPollMs = 100;
 
 std::string WhereOf(const Url& url) { return url.host + ":" + url.port; }
 
-// An IP address stands in a certificate as such, a name as a name.
+// A certificate lists an IP address as such, a name as a name.
 bool ExpectName(SSL* ssl, const std::string& host) {
   unsigned char address[16];
   const bool is_address = inet_pton(AF_INET, host.c_str(), address) == 1 ||

@@ -10,7 +10,8 @@ namespace {
 constexpr size_t kHelpColumn = 34;
 constexpr size_t kLineWidth = 100;
 
-// Appends `text` from column kHelpColumn on; the first line goes on where `out` stands at `column`.
+// Appends `text` from column kHelpColumn on; its first line continues the line of `out`, which has
+// reached `column`.
 void AppendWrapped(const std::string& text, size_t column, std::string& out) {
   if (column >= kHelpColumn) {
     out += '\n';

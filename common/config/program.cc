@@ -21,7 +21,7 @@ ProgramStart StartProgram(std::string_view program, Schema& schema, const Comman
   }
   if (const std::optional<std::string> answer = AnswerText(schema, *parsed)) {
     std::fputs(answer->c_str(), stdout);
-    // Settings that do not go together are shown all the same: that is when somebody looks.
+    // Settings that conflict are shown anyway: a conflict is when an operator needs to see them.
     const absl::Status checked = parsed->show_config ? check() : absl::OkStatus();
     if (checked.ok()) return {kExitDone, {}};
     std::fflush(stdout);

@@ -255,7 +255,7 @@ absl::Status Schema::TakeEnvironment(const Environment& environment, ParseResult
       continue;
     }
     const std::vector<std::string> parts = SplitList(value);
-    // A key that was meant to be asked for would not be.
+    // A router that should require a key would not.
     if (parts.empty() && entry->flag.secret) {
       return InvalidArgument("environment variable " + variable +
                              ": is set and empty; give it a value, or unset it");
@@ -291,7 +291,7 @@ absl::Status Schema::Store() {
   for (Entry& entry : entries_) {
     const Setting& setting = entry.setting;
     if (setting.origin == Origin::kDefault) continue;
-    // A line of a file is a place, not a name: the key is said too.
+    // A line of a file is a place, not a name: the message includes the key too.
     const std::string shown =
         setting.origin == Origin::kFile ? setting.where + ": " + setting.name : setting.where;
     QUIRE_RETURN_IF_ERROR(StoreValues(entry.flag, setting.values, shown));

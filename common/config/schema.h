@@ -33,8 +33,8 @@ struct Flag {
   Target target = {};
   std::vector<Target> also = {};  // other fields that always have the target's value
   std::string value_name = {};    // in --help; by the target's type when empty
-  // Inclusive; for numbers, for Bytes in bytes, for Duration in milliseconds. Unset bounds are
-  // those of the type.
+  // Inclusive; for numbers, for Bytes in bytes, for Duration in milliseconds. Unset bounds are the
+  // type's own.
   double min = std::numeric_limits<double>::lowest();
   double max = std::numeric_limits<double>::max();
   std::vector<std::string> choices = {};  // for a string; empty is any, or those of OneOf

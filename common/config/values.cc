@@ -9,7 +9,7 @@
 namespace quire::config {
 namespace {
 
-constexpr size_t kMaxComparedName = 128;  // longer names are nobody's typing error
+constexpr size_t kMaxComparedName = 128;  // longer names are not typing errors
 
 struct Unit {
   std::string_view name;  // lower case

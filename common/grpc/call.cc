@@ -26,8 +26,7 @@ std::vector<http2::Header> ViewsOf(const GrpcMetadata& metadata) {
 
 }  // namespace
 
-// How much may come out of a byte of a packed message, as far as turns go: what does is not known
-// before.
+// The most that a byte of a packed message counts in a turn: its unpacked size is not known before.
 constexpr size_t kUnpackedFor1 = 64;
 
 // A message with the background. Owners: the call, and the work (a shared_ptr in each).
@@ -99,7 +98,7 @@ void GrpcCall::OnData(std::string_view bytes) {
     connection_->session().Consume(stream_, bytes.size());
     return;
   }
-  // The connection's window stands for nothing that is held: one call may not hold up the others.
+  // The connection's window does not limit what is held: one call may not hold up the others.
   connection_->session().ConsumeOfConnection(stream_, bytes.size());
   unconsumed_ += bytes.size();
   std::string_view message;
@@ -143,8 +142,8 @@ void GrpcCall::SetReading(bool reading) {
   if (reading) Pump();
 }
 
-// Not from inside what it calls: a handler that reads on is given the next message by the call that
-// is under way.
+// Not from inside its own callbacks: a handler that reads on gets the next message from the call
+// that is under way.
 void GrpcCall::Pump() {
   if (std::exchange(pumping_, true)) return;
   while (open() && reading_ && parsing_ == nullptr && !waiting_.empty()) {
@@ -180,7 +179,7 @@ void GrpcCall::Parse(Waiting message) {
       packed ? std::min(kUnpackedFor1 * parsing_->bytes, parsing_->most) : parsing_->bytes;
   const WorkShare share{host_.owner ? host_.owner(head_) : "", work,
                         std::shared_ptr<const std::atomic<bool>>(parsing_, &parsing_->cancelled)};
-  // What ends last is `done`: the handler goes where it lives, on the loop.
+  // `done` ends last: the handler is released on its own thread, the loop.
   const bool queued = host_.background->RunFor(
       share, [parsing = parsing_] { parsing->Work(); },
       [parsing = parsing_, self = shared_from_this()] { self->OnParsed(*parsing); });
@@ -213,7 +212,7 @@ void GrpcCall::RunStep(const GrpcCallHandler::Step& step) {
   step();
 }
 
-// What came whole and is parsed at once waits nowhere.
+// A message that came complete and is parsed at once waits nowhere.
 void GrpcCall::CountHeld() {
   const size_t held = reader_.held() + waiting_bytes_;
   if (held == 0 && !hold_) return;
@@ -266,7 +265,7 @@ void GrpcCall::SendHeaders() {
   connection_->session().Respond(stream_, headers);
 }
 
-// The client does not take the least that a call has to say.
+// The client does not accept even the shortest answer of a call.
 void GrpcCall::ResetUnsent() {
   connection_->session().Reset(stream_, http2::ErrorCode::kInternalError);
   connection_->WantsToSend();
@@ -334,7 +333,7 @@ size_t GrpcCall::queued() const {
 void GrpcCall::Finish(const GrpcEnd& end) {
   if (!open()) return;
   if (end.status.ok() && !unsent_.ok()) return Finish(unsent_);
-  // For people as over HTTP, and for gRPC's own retries.
+  // For people, as over HTTP, and for gRPC's own retries.
   if (end.retry_after_ms > 0) {
     AddTrailingMetadata("retry-after", std::to_string((end.retry_after_ms + 999) / 1000));
     AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(end.retry_after_ms));
@@ -393,7 +392,7 @@ void GrpcCall::Abort(const GrpcEnd& end) {
   if (!open()) return;
   const auto self = shared_from_this();
   Finish(end);
-  Cancel();  // what its handler does now reaches nobody
+  Cancel();  // the client gets nothing of what its handler does now
 }
 
 void GrpcCall::SetTimer(Micros due) {
@@ -415,7 +414,7 @@ void GrpcCall::OnTimer() {
   connection_->WantsToSend();
 }
 
-// What a client takes at once is gone before this is looked at.
+// Output that a client takes at once is gone before this check.
 void GrpcCall::AwaitTaker() {
   not_taken_ = connection_->session().Queued(stream_);
   if (not_taken_ > 0) SetTimer(host_.executor.clock().Now() + host_.limits.write_timeout);

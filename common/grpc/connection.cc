@@ -27,7 +27,7 @@ http2::Settings SettingsOf(const GrpcLimits& limits) {
   return settings;
 }
 
-// What is broken is told as such; all else is too much of something.
+// Broken input is reported as such; every other limit means too much of something.
 http2::ErrorCode CodeOfVerdict(std::string_view limit) {
   if (limit == "preface" || limit == "interrupted_headers" || limit == "stray_continuation") {
     return http2::ErrorCode::kProtocolError;
@@ -36,7 +36,7 @@ http2::ErrorCode CodeOfVerdict(std::string_view limit) {
                                : http2::ErrorCode::kEnhanceYourCalm;
 }
 
-// The word by which gRPC's clients know to ping less often.
+// The text by which gRPC's clients know that they must ping less often.
 std::string_view DebugOfVerdict(std::string_view limit) {
   return limit == "pings" ? "too_many_pings" : limit;
 }
@@ -117,9 +117,9 @@ void GrpcConnection::Doom(const char* limit) {
   session_.Terminate(CodeOfVerdict(limit), DebugOfVerdict(limit));
 }
 
-// Whatever makes us reset a stream costs as much as the client's own word. Not so the resets that
-// are our wish, and that of a stream beyond their number, of which nothing was begun: clients open
-// as many as they like until they have read our SETTINGS.
+// A stream that is reset because of the client costs as much as the client's own reset. Resets that
+// this side chooses cost nothing, nor does that of a stream over the limit, for which no work was
+// begun: clients open any number until they have read our SETTINGS.
 void GrpcConnection::OnResetSent(http2::ErrorCode code) {
   using http2::ErrorCode;
   const bool wished = code == ErrorCode::kNoError || code == ErrorCode::kCancel ||
@@ -166,7 +166,7 @@ void GrpcConnection::WantsToSend() {
   transport_.WantsToSend();
 }
 
-// A call that has drained may write on: what it has then leaves in one piece with the rest.
+// A call that has drained may continue to write: its output then leaves in one piece with the rest.
 void GrpcConnection::Send(std::string& out, size_t most) {
   told_to_send_ = true;
   do {
@@ -372,7 +372,7 @@ void GrpcConnection::Leave() {
   leaving_ = true;
   noticed_at_ = host_.executor.clock().Now();
   session_.GiveNotice();
-  // Calls that the client begins before it reads the notice come before its answer to this.
+  // Calls that the client begins before it reads the notice arrive before its answer to this ping.
   session_.Ping(kNoticePing);
   SetTimer();
   WantsToSend();
@@ -419,7 +419,7 @@ Micros GrpcConnection::Due() const {
   return due;
 }
 
-// By default the timer looks often enough: a call costs none of its own.
+// By default the timer runs often enough: a call needs none of its own.
 void GrpcConnection::AwaitMessage(Micros due) {
   if (!timer_.running() || due < timer_.due()) SetTimer();
 }
@@ -445,7 +445,7 @@ void GrpcConnection::LeaveIfAged(Micros now) {
   CancelCalls(absl::UnavailableError("this connection has reached its age; ask again on another"));
 }
 
-// A timer that fires too early looks again; only one that would fire too late is replaced.
+// A timer that fires too early checks again; only one that would fire too late is replaced.
 void GrpcConnection::SetTimer() {
   const Micros due = Due();
   if (closed_ || (timer_.running() && timer_.due() <= due)) return;

@@ -10,12 +10,12 @@ using TurnEnd = GrpcHost::TurnEnd;
 
 void PostTurnEnd(Executor& executor, const std::shared_ptr<TurnEnd>& turn_end) {
   if (std::exchange(turn_end->posted, true)) return;
-  // The host may have gone by then, and with them what was left to be done.
+  // The host may be gone by then, and the remaining work with it.
   executor.Post([&executor, weak = std::weak_ptr(turn_end)] {
     const std::shared_ptr<TurnEnd> end = weak.lock();
     if (end == nullptr) return;
     for (const auto& one : std::exchange(end->after_turn, {})) one();
-    // What calls have just written leaves in this turn: it needs no further one.
+    // Output that calls have just written leaves in this turn: it needs no further one.
     end->posted = false;
     const auto flushes = std::exchange(end->flushes, {});
     if (!end->after_turn.empty()) PostTurnEnd(executor, end);

@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-constexpr Micros kMaxDeadline = 30 * 86'400 * kMicrosPerSecond;  // later ones are none
+constexpr Micros kMaxDeadline = 30 * 86'400 * kMicrosPerSecond;  // later ones are ignored
 
 // Several values of one name may come as a list: a few, as each takes far more than its comma.
 void AddBinary(std::string_view name, std::string_view list, GrpcCallHead& head) {

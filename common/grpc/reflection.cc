@@ -91,7 +91,7 @@ Response AnswerOf(const Request& request, const GrpcMethods& methods) {
   return out;
 }
 
-// One question is read at a time, and none while an answer waits to be taken.
+// One request is read at a time, and none while an answer waits to be read.
 class ReflectionCall final : public GrpcCallHandler {
  public:
   ReflectionCall(const GrpcMethods& methods, std::shared_ptr<GrpcCall> call)
@@ -116,7 +116,7 @@ class ReflectionCall final : public GrpcCallHandler {
 }  // namespace
 
 void AddReflection(GrpcMethods& methods) {
-  // Naming the messages brings their descriptors into the program, where they are looked for.
+  // Naming the messages links their descriptors into the program, where the look-up finds them.
   QUIRE_CHECK(grpc::health::v1::HealthCheckRequest::descriptor() != nullptr &&
               grpc::reflection::v1alpha::ServerReflectionRequest::descriptor() != nullptr);
   const GrpcMethod method = {.many_messages = true,

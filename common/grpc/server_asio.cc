@@ -22,7 +22,7 @@ struct GrpcServer::State {
   std::map<uint64_t, std::shared_ptr<GrpcSocket>> sockets;
   uint64_t next_number = 1;
   Timer grace_timer{host.executor};
-  std::function<void()> shut_down;  // what waits for the last connection
+  std::function<void()> shut_down;  // callbacks that wait for the last connection
 };
 
 GrpcServer::GrpcServer(GrpcHost host) : state_(std::make_unique<State>(std::move(host))) {

@@ -118,8 +118,8 @@ void GrpcSocket::CloseIfOver() {
   if (connection_.over()) Linger();
 }
 
-// A close on bytes that were not read would reset the connection, and might take from the client
-// why it ended.
+// A close with unread bytes would reset the connection, and the client might lose the reason why it
+// ended.
 void GrpcSocket::Linger() {
   lingering_ = true;
   connection_.Close();

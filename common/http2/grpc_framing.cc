@@ -29,7 +29,7 @@ struct Reset {
   const char* name;
   absl::StatusCode code;
 };
-// By number; the codes are those of PROTOCOL-HTTP2, "Errors".
+// By number; PROTOCOL-HTTP2, "Errors", defines the codes.
 constexpr Reset kResets[] = {
     {"NO_ERROR", absl::StatusCode::kInternal},
     {"PROTOCOL_ERROR", absl::StatusCode::kInternal},
@@ -157,7 +157,7 @@ std::string PercentEncode(std::string_view message, size_t most) {
       text.append({'%', kHex[byte >> 4], kHex[byte & 15]});
     }
     if (text.size() <= most) continue;
-    // Bytes that continue a character beyond all measure are none of a character's.
+    // A run of continuation bytes that is too long belongs to no character.
     text.resize(before - character < kMostEncodedCharacter ? character : before);
     return text;
   }

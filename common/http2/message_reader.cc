@@ -25,13 +25,13 @@ struct Inflater {
   z_stream stream{};
 };
 
-// In the words of gRPC's own libraries.
+// With the texts of gRPC's own libraries.
 absl::Status TooLarge(const std::string& bytes, size_t most) {
   return absl::ResourceExhaustedError(AbslView("Received message larger than max (" + bytes +
                                                " vs. " + std::to_string(most) + ")"));
 }
 
-// Charges for a larger buffer, and beside it for the one that it replaces, before there is one.
+// Charges for a larger buffer, together with the one that it replaces, before it is allocated.
 bool Grow(size_t bytes, size_t held, const UnpackLimits& limits, std::string& message) {
   MemoryHold* hold = limits.hold;
   if (hold != nullptr && !hold->TryResize(held + message.size() + bytes)) return false;
@@ -79,7 +79,7 @@ bool MessageReader::TakePrefix(std::string_view& bytes) {
 bool MessageReader::Next(std::string_view& bytes, std::string_view& message) {
   if (!status_.ok()) return false;
   if (!in_body_) {
-    body_.clear();  // the last message has been dealt with
+    body_.clear();  // the last message has been processed
     if (body_.capacity() > kKeptBytes) body_.shrink_to_fit();
     if (!TakePrefix(bytes)) return false;
   }
@@ -111,7 +111,7 @@ absl::StatusOr<std::string> Unpack(Encoding encoding, std::string_view packed,
     if (limits.cancelled != nullptr && limits.cancelled->load(std::memory_order_relaxed)) {
       return absl::CancelledError("the client does not wait for its message");
     }
-    // One byte more than the limit tells a message that is too large from one that just fits.
+    // One byte more than the limit separates a message that is too large from one that just fits.
     if (size == message.size() &&
         !Grow(std::min(limits.most + 1, std::max(kFirstBytes, 2 * size)), held, limits, message)) {
       return absl::UnavailableError(AbslView(kTooManyLargeRequests));

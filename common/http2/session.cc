@@ -10,7 +10,7 @@
 namespace quire::http2 {
 namespace {
 
-// nghttp2 sends no block of 64 KiB or more, by a bound of what it takes once encoded.
+// nghttp2 sends no block of 64 KiB or more, by its own bound for the encoded size.
 constexpr size_t kMostSentHeaderBytes = 48u << 10;
 
 }  // namespace
@@ -171,7 +171,7 @@ void Session::State::EndBody(StreamId id, const Headers* trailers) {
   if (trailers != nullptr) {
     stream->has_trailers = true;
     stream->trailers.Keep(*trailers);
-    // Nothing is left before them: a frame without bytes would wait for a window that is closed.
+    // Nothing remains before them: a frame without bytes would wait for a closed window.
     if (stream->left() == 0) return SubmitTrailers(*stream);
   }
   Resume(*stream);
@@ -211,7 +211,7 @@ void Session::GoAway(ErrorCode code, std::string_view debug) {
                         BytesOf(debug), debug.size());
 }
 
-// nghttp2's own word that ends a session has no room for `debug`: it comes behind.
+// nghttp2's own frame that ends a session has no room for `debug`: a second one follows.
 void Session::Terminate(ErrorCode code, std::string_view debug) {
   if (!debug.empty()) GoAway(code, debug);
   nghttp2_session_terminate_session(state_->session, static_cast<uint32_t>(code));

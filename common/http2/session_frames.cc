@@ -39,7 +39,7 @@ void Session::State::SetReceiving(nghttp2_session_callbacks* callbacks) {
         state.block.Add(name, value, state.settings.max_header_list_bytes);
         return state.Decoded(SizeOf({ViewOf(name), ViewOf(value)}));
       });
-  // Fields that HTTP does not allow and that are left out cost as much.
+  // Fields that HTTP forbids and that are left out cost as much.
   nghttp2_session_callbacks_set_on_invalid_header_callback2(
       callbacks, [](nghttp2_session*, const nghttp2_frame*, nghttp2_rcbuf* name,
                     nghttp2_rcbuf* value, uint8_t, void* user) {
@@ -135,8 +135,8 @@ int Session::State::Decoded(size_t bytes) {
   return NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
-// nghttp2 decodes a block of no known stream, for the sake of its table, and reports none
-// of its fields: that it is one shows by the next frame.
+// nghttp2 decodes a block of an unknown stream, to keep its table, and reports none of its fields:
+// only the next frame shows that it was one.
 int Session::State::BeginFrame(const nghttp2_frame_hd& head) {
   const size_t ignored = std::exchange(ignored_bytes, 0);
   if (ignored > 0 && Decoded(ignored * kMostDecodedOfByte) != 0) {
@@ -146,7 +146,7 @@ int Session::State::BeginFrame(const nghttp2_frame_hd& head) {
   ignoring = ignoring || begins;
   const bool of_block = begins || head.type == NGHTTP2_CONTINUATION;
   if (!of_block || !ignoring) return 0;
-  // nghttp2 does not report what continues such a block.
+  // nghttp2 does not report the continuation of such a block.
   const bool whole = (head.flags & NGHTTP2_FLAG_END_HEADERS) != 0;
   ignored_bytes = whole ? head.length : kMostOfSplitBlock;
   return 0;
@@ -246,8 +246,8 @@ void Session::State::ConsumeOfConnection(Stream& stream, size_t bytes) const {
 
 // ---- sending
 
-// nghttp2 ends the connection of a client that opens more streams than it was told it may; here
-// each of them is refused. So nghttp2 does not know of the limit, and our SETTINGS get it on the
+// nghttp2 ends the connection of a client that opens more streams than announced; here each of them
+// is refused instead. So nghttp2 does not know the limit, and it is added to our SETTINGS on the
 // way out.
 void Session::State::AppendFrame(std::string_view frame) {
   const size_t begin = out->size();
@@ -324,7 +324,7 @@ void Session::State::SentFrame(const nghttp2_frame& frame) {
   nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame.hd.stream_id, NGHTTP2_NO_ERROR);
 }
 
-// Its stream would wait for the rest for ever.
+// Its stream would wait for the rest forever.
 void Session::State::NotSent(const nghttp2_frame& frame, int why) {
   // A request that is not sent is closed by nghttp2.
   if (frame.hd.type != NGHTTP2_HEADERS || frame.headers.cat == NGHTTP2_HCAT_REQUEST ||

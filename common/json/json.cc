@@ -72,7 +72,7 @@ void AppendNumber(double value, std::string& out) {
   if (text.find_first_of(".e") == std::string_view::npos) out += ".0";
 }
 
-// What Python's json module writes for numbers that JSON does not have.
+// The words that Python's json module writes for numbers that JSON lacks.
 std::string WhyMalformed(std::string_view rest, const std::string& otherwise) {
   for (const std::string_view name : {"Infinity", "NaN"}) {
     if (rest.starts_with(name)) {
@@ -156,7 +156,7 @@ bool HasInfinity(const Value& value) {
          });
 }
 
-// From behind the opening quote to behind the closing one.
+// From after the opening quote to after the closing one.
 size_t SkipString(std::string_view text, size_t at, bool& escaped) {
   for (; at < text.size(); ++at) {
     if (text[at] == '"') return at + 1;

@@ -1,4 +1,4 @@
-// How a line of the log looks.
+// The format of a log line.
 #include <array>
 #include <charconv>
 #include <cmath>

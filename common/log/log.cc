@@ -18,9 +18,9 @@ namespace {
 // Messages from here are marks in the queue and no lines.
 constexpr const char* kMark = "mark";
 
-// Writes ready-made lines to a file descriptor, whole, whatever the pipe takes at once. A mark says
-// that all before it is written: it carries a ticket, taken after the lines that it is for were
-// queued, so that the mark of a later ticket says the same.
+// Writes ready-made lines to a file descriptor, whole, whatever the pipe takes at once. A mark
+// reports that everything before it is written: it carries a ticket, taken after the lines that it
+// is for were queued, so that the mark of a later ticket covers it too.
 class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit DescriptorSink(int file_descriptor) : file_descriptor_(file_descriptor) {}
@@ -40,7 +40,7 @@ class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
     while (!rest.empty()) {
       const ssize_t written = write(file_descriptor_, rest.data(), rest.size());
       if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return;  // nobody listens: there is no other place to say so
+      if (written <= 0) return;  // the output is gone: there is no other place to report it
       rest.remove_prefix(static_cast<size_t>(written));
     }
   }
@@ -78,7 +78,8 @@ class SpdlogLogger final : public Logger {
       : Logger(options.level),
         json_(options.format == LogFormat::kJson ||
               (options.format == LogFormat::kAuto && isatty(options.file_descriptor) == 0)),
-        // One thread behind a queue; spdlog shares both with the logger, hence the shared pointers.
+        // One thread behind a queue; spdlog shares both with the logger, which needs shared
+        // pointers.
         pool_(std::make_shared<spdlog::details::thread_pool>(kMaxQueuedLogLines, 1)),
         sink_(std::make_shared<DescriptorSink>(options.file_descriptor)),
         logger_(std::make_shared<spdlog::async_logger>(

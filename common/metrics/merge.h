@@ -11,8 +11,8 @@ struct MetricsPart {
   std::string text;    // the text exposition format, as Metrics::Render writes it
 };
 
-// Families in the order in which they first come, each once and complete; HELP and TYPE are those
-// of the first part that has them. A label `engine` that a series already has is replaced. Invalid
+// Families in the order in which they first come, each once and complete; HELP and TYPE come from
+// the first part that has them. A label `engine` that a series already has is replaced. Invalid
 // lines are left out.
 std::string MergeMetrics(std::span<const MetricsPart> parts);
 

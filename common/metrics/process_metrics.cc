@@ -27,7 +27,8 @@ double ResidentBytes() {
   return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
-// Newer kernels (6.2) tell the number as the folder's size; on older ones its entries are counted.
+// Newer kernels (6.2) report the number as the folder's size; on older ones its entries are
+// counted.
 double OpenFiles() {
   constexpr char kFolder[] = "/proc/self/fd";
   struct stat about {};

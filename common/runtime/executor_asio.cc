@@ -29,8 +29,8 @@ int64_t RealClock::UnixSeconds() const {
 
 namespace {
 
-// One posted handler's memory. Asio gives it back before it calls the handler, so that it is free
-// whenever the bell may be rung again.
+// One posted handler's memory. Asio frees it before it calls the handler, so that it is free
+// whenever another call may come.
 struct BellMemory {
   static constexpr size_t kBytes = 256;
   alignas(std::max_align_t) std::byte bytes[kBytes];

@@ -60,13 +60,13 @@ struct ThreadBackground::State {
   }
 
   void Work() {
-    // Of this thread alone. A loop that wakes up takes the core from it at once, where both would
-    // share the core otherwise.
+    // For this thread alone. A loop that wakes up takes the core from it at once; otherwise both
+    // would share the core.
     setpriority(PRIO_PROCESS, 0, kBackgroundNice);
     while (std::optional<WorkQueue::Job> job = Next()) {
       const auto& cancelled = job->share.cancelled;
       if (cancelled == nullptr || !*cancelled) job->work();
-      // What `done` holds too has its end where that runs.
+      // Objects that `done` holds too are destroyed where it runs.
       job->work = nullptr;
       job->share.cancelled = nullptr;
       if (queue.IsLarge(*job)) {
@@ -90,7 +90,7 @@ ThreadBackground::ThreadBackground(Executor& executor, int threads, const WorkLi
 ThreadBackground::~ThreadBackground() { Stop(); }
 
 void ThreadBackground::Stop() {
-  std::vector<WorkQueue::Job> dropped;  // outside the lock: what ends with them may do anything
+  std::vector<WorkQueue::Job> dropped;  // outside the lock: destructors may do anything
   {
     std::lock_guard<std::mutex> lock(state_->mutex);
     state_->stopping = true;

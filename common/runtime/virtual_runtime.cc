@@ -114,7 +114,7 @@ struct VirtualWorld::State::Pipe : std::enable_shared_from_this<VirtualWorld::St
   std::string dialer;
   FrameStream::Receiver* receivers[2] = {nullptr, nullptr};
   bool alive[2] = {true, true};     // the end object exists
-  bool closed[2] = {false, false};  // OnClosed has been or will be told to this end
+  bool closed[2] = {false, false};  // OnClosed has been or will be called at this end
   Direction directions[2];          // [i]: frames that end i wrote
 
   void Schedule(int from, std::string frame) {
@@ -178,7 +178,7 @@ struct VirtualWorld::State::Pipe : std::enable_shared_from_this<VirtualWorld::St
     });
   }
 
-  // The same, when the other side has yet to learn of it.
+  // The same, when the other end does not know of it yet.
   void CloseLater(int to, absl::Status status) {
     if (closed[to] || directions[1 - to].close) return;
     if (state->max_close_delay == 0) return CloseTowards(to, std::move(status));
@@ -195,7 +195,7 @@ struct VirtualWorld::State::Pipe : std::enable_shared_from_this<VirtualWorld::St
     });
   }
 
-  // Tells end `to` that the stream is over, behind the frames under way to it.
+  // Reports the end of the stream to end `to`, behind the frames under way to it.
   void CloseTowards(int to, absl::Status status) {
     if (closed[to]) return;
     closed[to] = true;
@@ -246,7 +246,7 @@ class VirtualWorld::State::End final : public FrameStream {
 
 namespace {
 
-// A dialled target where nobody listens: closes as a refused connection does.
+// A dialled target without a listener: closes as a refused connection does.
 class RefusedStream final : public FrameStream {
  public:
   explicit RefusedStream(Executor& executor)

@@ -6,7 +6,7 @@
 namespace quire {
 namespace {
 
-constexpr uint64_t kBytesOfAnyWork = 4096;  // what starting it is worth
+constexpr uint64_t kBytesOfAnyWork = 4096;  // the fixed cost of starting it
 constexpr size_t kMaxIdleOwners = 4096;
 
 }  // namespace
@@ -67,7 +67,7 @@ std::deque<WorkQueue::Job> WorkQueue::TakeCancelled(const std::string& owner) {
   return taken;
 }
 
-// Those who have nothing waiting; who has had more than others comes last.
+// Owners without waiting work; those that have had more come last.
 void WorkQueue::ForgetIdle() {
   std::erase_if(owners_, [this](const auto& entry) {
     return entry.second.size() == 0 && entry.second.had <= turn_;

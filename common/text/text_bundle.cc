@@ -186,7 +186,7 @@ absl::StatusOr<TextBundle> ParseTextBundle(std::string_view bytes) {
   if (length == nullptr) return Wrong("model_max_length: is missing");
   QUIRE_ASSIGN_OR_RETURN(bundle.model_max_length, json::AsInt(*length, "model_max_length"));
   QUIRE_RETURN_IF_ERROR(CheckBundle(bundle));
-  // One value, one byte string: whoever compares digests compares bundles.
+  // Each value has one byte string, so comparing digests compares bundles.
   QUIRE_ASSIGN_OR_RETURN(const std::string canonical, SerializeTextBundle(bundle));
   if (canonical != bytes) return Wrong("is not spelled as this program spells it");
   return bundle;

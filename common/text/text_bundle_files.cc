@@ -139,7 +139,7 @@ absl::Status TakeGeneration(const json::Object& from, GenerationDefaults* to) {
   return TakeSetting(from, "do_sample", json::AsBool, &to->do_sample);
 }
 
-// model_max_length is a huge float where the model has no opinion.
+// model_max_length is a huge float where the model sets no limit.
 int64_t MaxLength(const json::Object& config) {
   constexpr double kHuge = 1e12;
   const json::Value* value = json::Find(config, "model_max_length");
@@ -189,7 +189,7 @@ absl::StatusOr<TextBundle> TextBundleFromFiles(const std::map<std::string, std::
     bundle.model_max_length = MaxLength(config->get_object());
   }
   if (specials) AddSpecials(specials->get_object(), *tokenizer, &bundle);
-  // Template files of their own go before what the configuration holds.
+  // Separate template files take precedence over those in the configuration.
   const std::pair<const char*, const char*> template_files[] = {
       {"default", "chat_template.jinja"}, {"tool_use", "additional_chat_templates/tool_use.jinja"}};
   for (const auto& [name, file] : template_files) {

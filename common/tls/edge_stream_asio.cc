@@ -20,7 +20,7 @@ namespace {
 namespace asio = boost::asio;
 using Error = EdgeStream::Error;
 
-// Of what SSL_read or SSL_write could not do.
+// The error of an SSL_read or SSL_write.
 Error ErrorOf(const ssl_st* ssl, int result) {
   const int error = SSL_get_error(ssl, result);
   ERR_clear_error();
@@ -45,7 +45,7 @@ struct EdgeStream::Tls {
   Counter& idle_records;
   bool reads_by_writing = false;
   bool spent = false;   // and counted
-  bool broken = false;  // no word of TLS may follow
+  bool broken = false;  // no TLS record may follow
 };
 
 EdgeStream::EdgeStream(Socket socket) : socket_(std::move(socket)) {
@@ -131,7 +131,7 @@ size_t EdgeStream::WriteTls(std::string_view bytes, Error& error) {
   return moved;
 }
 
-// A peer that is not told that the bytes have ended may take them for cut short.
+// A peer without a closing record may treat the bytes as cut short.
 void EdgeStream::SayEnd() {
   if (tls_ == nullptr || tls_->broken || !socket_.is_open()) return;
   ERR_clear_error();

@@ -25,7 +25,7 @@ void TlsGuard::Watch(ssl_st* ssl) {
   SSL_set_msg_callback_arg(ssl, this);
 }
 
-// OpenSSL goes on by itself after a record without a byte, for as long as its socket has more.
+// OpenSSL continues by itself after a record without a byte, for as long as its socket has more.
 bool TlsGuard::MayRead() {
   if (reads_left_ == 0 || over()) return false;
   --reads_left_;

@@ -162,7 +162,7 @@ bool Exporter::Shared::Delivered(size_t spans, const absl::Status& sent) {
   }
   metrics.failures.Add();
   metrics.dropped.Add(spans);
-  // One line for each time that it goes away, not for each try.
+  // One line for each time that it becomes unreachable, not for each attempt.
   if (pause_ms == 0) {
     log.Warning("traces cannot be exported; they are dropped until the collector is back",
                 {{"to", ShownUrl(settings.url)}, {"why", StatusMessage(sent)}});

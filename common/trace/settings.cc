@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kPath = "/v1/traces";
 constexpr char kDefaultEndpoint[] = "http://localhost:4318";
 
-// "a=b,c=d" with percent-encoded values; what is no pair is left out.
+// "a=b,c=d" with percent-encoded values; anything that is not a pair is left out.
 std::vector<std::pair<std::string, std::string>> Pairs(std::string_view text) {
   std::vector<std::pair<std::string, std::string>> pairs;
   while (!text.empty()) {
@@ -109,7 +109,7 @@ void ReadSampler(const Reader& read, TraceSettings& settings) {
   }
 }
 
-// Kept, they would be looked up as a part of the host, and stand in each line about it.
+// If kept, they would be looked up as a part of the host, and appear in each line about it.
 void DropCredentials(const Reader& read, TraceSettings& settings) {
   const size_t scheme = settings.url.find("://");
   if (scheme == std::string::npos) return;
@@ -125,12 +125,12 @@ void DropCredentials(const Reader& read, TraceSettings& settings) {
 void ReadEndpoint(const Reader& read, const std::string& flag, TraceSettings& settings) {
   settings.url = flag.empty() ? read.Text({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}) : flag;
   std::string base = read.Text({"OTEL_EXPORTER_OTLP_ENDPOINT"});
-  // Who names the exporter and no endpoint means the specification's.
+  // An exporter without an endpoint uses the specification's default endpoint.
   if (base.empty() && Lists(read.Text({"OTEL_TRACES_EXPORTER"}), "otlp")) base = kDefaultEndpoint;
   if (settings.url.empty() && !base.empty()) {
     settings.url = base + (base.ends_with('/') ? std::string(kPath.substr(1)) : std::string(kPath));
   }
-  // vLLM's flag names a host alone: scheme and path are the protocol's.
+  // vLLM's flag names a host alone: the protocol defines scheme and path.
   if (!flag.empty() && flag.find("://") == std::string::npos) settings.url = "http://" + flag;
   const size_t scheme = settings.url.find("://");
   const size_t start = scheme == std::string::npos ? 0 : scheme + 3;
@@ -174,7 +174,7 @@ bool IsSwitchedOff(const Reader& read) {
   return exporters == std::vector<std::string>{"none"};
 }
 
-// What this exporter has no part for; each is one line, and traces go on without it.
+// Variables that this exporter does not support; each gets one line, and traces work without it.
 void WarnOfWhatIsNotServed(const Reader& read) {
   const auto warn = [&read](const char* name, const std::string& value, const char* instead) {
     read.Warn(std::string(name) + ": '" + value.substr(0, 64) + "' is not served; " + instead);
@@ -203,7 +203,8 @@ bool WantsGzip(const Reader& read) {
   return false;
 }
 
-// Who this is: what was said, and under a name of its own each program of a machine.
+// The identity of this process: the given attributes, and a separate name for each program of a
+// machine.
 void ReadResource(const Reader& read, const std::string& service, TraceSettings& settings) {
   std::string name = read.Text({"OTEL_SERVICE_NAME"});
   for (auto& [key, value] : Pairs(read.Text({"OTEL_RESOURCE_ATTRIBUTES"}))) {

@@ -1,7 +1,7 @@
 // What OpenTelemetry's environment variables define for traces: whether, where to, which, how many.
 //
-// Pure; the environment comes in as data from main. The variables and their defaults are those of
-// the OpenTelemetry specification; an invalid one is reported and its default applies, as the
+// Pure; the environment comes in as data from main. The OpenTelemetry specification defines the
+// variables and their defaults; an invalid one is reported and its default applies, as the
 // specification requires.
 #pragma once
 

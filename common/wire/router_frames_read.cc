@@ -173,7 +173,7 @@ absl::StatusOr<SubmitFrame> ReadSubmit(const pb::Submit& from, const DecodeLimit
   return to;
 }
 
-// The field is what stands before the first colon of the message.
+// The field is the text before the first colon of the message.
 BadSubmit Refuse(const pb::Submit& from, const absl::Status& status) {
   BadSubmit bad;
   bad.submit_number = from.submit_number();
@@ -217,8 +217,8 @@ absl::StatusOr<RouterMessage> ReadPart(const pb::SubmitPart& from) {
 
 absl::StatusOr<RouterMessage> ReadFinish(const pb::Finish& from) {
   Finish to{KeyOf(from), from.choice(), EndReason::kStop, from.output_count()};
-  // A router ends a choice by a stop string or by a limit of the response; other ends aren't its
-  // own.
+  // A router ends a choice by a stop string or by a limit of the response; only workers decide
+  // other ends.
   switch (from.reason()) {
     case pb::STOP:
       to.reason = EndReason::kStop;

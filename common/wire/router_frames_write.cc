@@ -101,7 +101,7 @@ std::vector<std::string> EncodeSubmit(const Submit& submit) {
   const size_t parts = (ids.size() - first + kMaxPromptIdsPerFrame - 1) / kMaxPromptIdsPerFrame;
   std::vector<std::string> frames;
   frames.reserve(1 + parts);
-  // Every request has one: its parts share a piece of memory that is given back as a whole.
+  // Every request has one: its parts share a piece of memory that is freed as a whole.
   alignas(8) std::array<char, 4096> first_block;
   google::protobuf::ArenaOptions options;
   options.initial_block = first_block.data();

@@ -137,8 +137,8 @@ absl::Status ReadOutput(const pb::Output& from, Output& to) {
   return ReadTop(from.top(), to.top);
 }
 
-// Room for `count` outputs, with what little they hold already. What a worker could make large is
-// given back: what stays of all its frames is bounded.
+// Room for `count` outputs, keeping their small buffers. Buffers that a worker could make large are
+// freed, so that the memory that stays is bounded.
 std::vector<Output> RoomFor(std::vector<Output> outputs, size_t count) {
   constexpr size_t kKeptOutputs = 1024;
   constexpr size_t kKeptIds = 16;
@@ -352,8 +352,8 @@ const pb::WorkerFrame* ParseInto(google::protobuf::Arena& arena, std::string_vie
 
 absl::StatusOr<WorkerMessage> DecodeWorkerFrame(std::string_view frame, StepFrame storage) {
   if (frame.size() > kMaxFrameBytes) return Broken("is larger than 1 MiB");
-  // A step holds a message for every row: made one by one they would cost more than all that is
-  // done with them.
+  // A step holds a message for every row: allocated one by one they would cost more than all work
+  // on them.
   alignas(8) std::array<char, 16384> first_block;
   google::protobuf::ArenaOptions options;
   options.initial_block = first_block.data();

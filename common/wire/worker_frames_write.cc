@@ -135,7 +135,7 @@ class StepFrames {
       to->set_cached_tokens(admitted.cached_tokens);
       to->set_event_seq(admitted.event_seq);
     }
-    // Before outputs: who has accepted an output has the logprobs of the whole prompt.
+    // Before outputs: a router that has accepted an output has the logprobs of the whole prompt.
     for (const PromptLogprobs& logprobs : step_.prompt_logprobs) AddPromptLogprobs(logprobs);
     for (const Output& output : step_.outputs) AddOutput(output);
     for (const Ended& ended : step_.ended) FillEnded(ended, Room(EndedBytes(ended))->add_ended());

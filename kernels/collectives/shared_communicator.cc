@@ -16,7 +16,7 @@ constexpr uint64_t CallWord(Kind kind, size_t bytes, int root = 0) {
          static_cast<uint64_t>(bytes);
 }
 
-// A caller's own bug: there is nothing to go on with.
+// A caller's own bug: no sensible continuation exists.
 void Require(bool holds) {
   if (!holds) std::abort();
 }
@@ -78,8 +78,8 @@ CommFailure SharedCommunicator::Wait() {
       SpinPause();
     }
   } while (FutexNowMicros() - start < kCommunicatorSpinMicros && !group_.aborted());
-  // A peer that comes either sees `sleeping` and raises `wake`, or came before it was set and is
-  // seen by the look that follows: all four are in one order (seq_cst).
+  // A peer that arrives either sees `sleeping` and raises `wake`, or arrived before it was set and
+  // the check that follows sees it: all four accesses are in one order (seq_cst).
   SharedGroup::RankState& me = group_.rank(rank_);
   me.sleeping.store(1);
   CommFailure failure = CommFailure::kNone;

@@ -56,7 +56,7 @@ class SharedCommunicator final : public Communicator {
   bool AllCame(int& next) const;
   void WakePeers();
   CommFailure Fail(CommFailure failure);
-  // Whether `values` lie in this rank's arena; `place` is where.
+  // Whether `values` are in this rank's arena; `place` is where.
   bool InArena(std::span<const float> values, uint64_t& place) const;
   CommFailure SumInPlace(std::span<float> values, const Call& call);
 

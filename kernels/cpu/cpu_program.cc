@@ -180,7 +180,7 @@ void CpuProgram::PackWeight(const Weight& weight, PackedMatrix& matrix,
     const Panel& last = matrix.panels[end - 1];
     const int64_t rows = last.part_row + last.rows - first.part_row;
     if (options.release_source) {
-      // What lies between the rows of a slice belongs to other ranks: they read it from disk again.
+      // The gaps between the rows of a slice belong to other ranks: they read them from disk again.
       const int64_t bytes = (rows - 1) * source.RowStride() + source.RowBytes();
       options.release_source(source.Row(first.part_row), bytes);
     }

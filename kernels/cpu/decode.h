@@ -94,7 +94,7 @@ template <class V, DType kType>
   }
 }
 
-// The weight whose byte stands at the top of its lane, zeros below.
+// The weight whose byte is at the top of its lane, zeros below.
 template <class V, DType kType>
 [[gnu::always_inline]] inline typename V::F Scaled(const Scales<V>& s, typename V::I top) {
   if constexpr (kType == DType::kF8) {

@@ -108,7 +108,7 @@ inline float Saturated(float x) {
   return x > kF16Largest ? kF16Largest : x < -kF16Largest ? -kF16Largest : x;
 }
 
-// One key into its page: element d of token t stands at [t / 16][d][t % 16].
+// One key into its page: element d of token t is at [t / 16][d][t % 16].
 template <class V>
 void StoreKey(const RopeJob& job, std::byte* page, int head, int slot, const float* k) {
   std::byte* base = page + job.pages.key_offset;

@@ -1,4 +1,4 @@
-// Packing: from rows of blocks as they lie in a model file to panels of 16 rows.
+// Packing: from rows of blocks in a model file to panels of 16 rows.
 #include <algorithm>
 #include <cstring>
 
@@ -39,7 +39,7 @@ void PutNibbles(std::byte* values, int lane, const uint8_t* q) {
   }
 }
 
-// Bit 4 of 32 values: one vector; k = 4 g + b stands in bit g of byte b.
+// Bit 4 of 32 values: one vector; k = 4 g + b is in bit g of byte b.
 void PutFifthBits(std::byte* vector, int lane, const uint8_t* q) {
   for (int b = 0; b < 4; ++b) {
     int bits = 0;
@@ -48,8 +48,7 @@ void PutFifthBits(std::byte* vector, int lane, const uint8_t* q) {
   }
 }
 
-// Bits 4 and 5 of 32 values: two vectors of 16 k; k = 4 g + b stands in bits 2 g, 2 g + 1 of byte
-// b.
+// Bits 4 and 5 of 32 values: two vectors of 16 k; k = 4 g + b is in bits 2 g, 2 g + 1 of byte b.
 void PutHighPairs(std::byte* vectors, int lane, const uint8_t* q) {
   for (int half = 0; half < 2; ++half) {
     for (int b = 0; b < 4; ++b) {

@@ -28,7 +28,7 @@ struct Vec16Avx2 {
   QUIRE_INLINE F Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
   QUIRE_INLINE F Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   QUIRE_INLINE F Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
-  // All ones in lanes first … of which the number is below n.
+  // All ones in the lanes from `first` on whose number is below n.
   QUIRE_INLINE __m256i Below(int n, int first) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n - first), lane);

@@ -101,7 +101,7 @@ std::unique_ptr<SharedLibrary> FindLibrary(const std::string& name, const Librar
   std::string tried;
   for (const std::string& path : LibraryCandidates(name, places)) {
     const bool bare = path.find('/') == std::string::npos;
-    // Places of the table are mostly empty: only what is there is worth a word.
+    // Places of the table are mostly empty: the message names only those that exist.
     if (!bare && places.named.empty() && !IsFile(path)) continue;
     std::string why;
     std::unique_ptr<SharedLibrary> library = OpenLibraryFile(path, why);

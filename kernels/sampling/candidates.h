@@ -1,6 +1,6 @@
 // The tokens of a row that are still in play, and the exact cuts among them.
 //
-// Pure functions over one row's values; whoever holds them calls from one thread at a time.
+// Pure functions over one row's values; one thread at a time may call them.
 #pragma once
 
 #include <cstdint>

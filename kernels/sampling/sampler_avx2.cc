@@ -1,4 +1,4 @@
-// Compiled for AVX2 and fma, which every served host has; the arithmetic is that of arithmetic.h.
+// Compiled for AVX2 and fma, which every served host has; arithmetic.h defines the arithmetic.
 #include "kernels/sampling/sampler.h"
 
 #include <algorithm>

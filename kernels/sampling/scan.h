@@ -35,7 +35,7 @@ class RowPeaks {
   Peak Find(std::span<const float> z);
 
   // At least `count` logits of the row last searched are this large or larger; −∞ when it has too
-  // few pieces to tell.
+  // few pieces to know.
   float LowerBound(int64_t count);
 
  private:
@@ -58,8 +58,8 @@ void GatherAtLeast(std::span<const float> z, float least, std::vector<int32_t>& 
 // ones of a lower id. The place may be before or after the row.
 int32_t CountBefore(std::span<const float> z, float own, int64_t place);
 
-// Sets the logits of all tokens that are not in the mask (one bit per id) to −∞. z[0] is that of
-// the id `first`.
+// Sets the logits of all tokens that are not in the mask (one bit per id) to −∞. z[0] is the logit
+// of the id `first`.
 void ForbidOutsideMask(std::span<float> z, int32_t first, std::span<const uint32_t> mask);
 
 struct Best {

@@ -1,4 +1,4 @@
-// Compiled for AVX2 and fma, which every served host has; the arithmetic is that of arithmetic.h.
+// Compiled for AVX2 and fma, which every served host has; arithmetic.h defines the arithmetic.
 #include "kernels/sampling/scan.h"
 
 #include <immintrin.h>
@@ -290,7 +290,7 @@ int32_t CountBefore(std::span<const float> z, float own, int64_t where) {
 }
 
 void ForbidOutsideMask(std::span<float> z, int32_t first, std::span<const uint32_t> mask) {
-  // The bits of 32 ids from any one on lie in two words.
+  // The bits of 32 ids from any one on are in two words.
   const auto word = [mask](size_t index) { return index < mask.size() ? mask[index] : 0u; };
   const auto bits = [&word](size_t id) {
     const uint64_t two = word(id / 32) | static_cast<uint64_t>(word(id / 32 + 1)) << 32;

@@ -1,4 +1,4 @@
-// Compiled for AVX2 and fma, which every served host has; the arithmetic is that of arithmetic.h.
+// Compiled for AVX2 and fma, which every served host has; arithmetic.h defines the arithmetic.
 #include "kernels/sampling/slice_sampler.h"
 
 #include <algorithm>
@@ -165,7 +165,7 @@ void SliceSampler::Hear(const Heard& heard) {
   }
 }
 
-// --- the peak, and what is told of the raw row ---------------------------------------------------
+// --- the peak, and reports about the raw row -----------------------------------------------------
 
 SliceSampler::PeakMessage SliceSampler::OwnPeak() {
   const Peak own = peaks_.Find(z_);
@@ -202,7 +202,7 @@ void SliceSampler::TakePeaks(const PeakMessage* first, size_t stride) {
 void SliceSampler::HearPeaks(const Heard& heard) {
   TakePeaks(&MessageOf<PeakMessage>(heard, 0), heard.stride);
   for (int rank = 0; rank < place_.ranks; ++rank) {
-    // Ranks that do not hold the token say −∞.
+    // Ranks that do not hold the token send −∞.
     scored_raw_ = std::max(scored_raw_, MessageOf<PeakMessage>(heard, rank).scored);
   }
   raw_peak_ = peak_.value;
@@ -461,7 +461,7 @@ void SliceSampler::SayDraw(DrawMessage& mine) {
       Consider(at, candidates_.distance[i], candidates_.ids[i] + place_.first_id, best);
     }
   }
-  // The peak's token is drawn by everyone, and told by the rank that holds it.
+  // Every rank draws the peak's token, and the rank that holds it reports it.
   mine = DrawMessage{};
   if (!Inside(best.id)) return;
   mine.score = best.score;

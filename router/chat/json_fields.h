@@ -1,4 +1,4 @@
-// Readers of single JSON fields, each of which names the field that it refuses.
+// Readers of single JSON fields; each names the field that it refuses.
 //
 // Pure functions; any thread.
 #pragma once

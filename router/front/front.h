@@ -66,8 +66,8 @@ class FrontPorts {
 
 class Front {
  public:
-  // Takes over a connection on which a client's HTTP/2 arrives, of which `first_bytes` were read;
-  // `on_closed` runs once, when it has ended, and never from inside.
+  // Takes over a connection on which a client's HTTP/2 arrives, whose `first_bytes` were read;
+  // `on_closed` runs once, when the connection has ended, and never from inside.
   using AdoptHttp2 =
       std::function<void(EdgeStream stream, std::string first_bytes,
                          std::function<void()> on_closed, std::shared_ptr<ClientSeat> seat)>;

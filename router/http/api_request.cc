@@ -201,7 +201,8 @@ FieldError FlattenContent(const Value& content, const std::string& where, std::s
   return std::nullopt;
 }
 
-// The body, its messages, a message, its calls, a call, its function: arguments lie in these.
+// The body, its messages, a message, its calls, a call, its function: arguments are nested in
+// these.
 constexpr size_t kDepthOfArguments = 6;
 
 // Clients write the arguments of a call as a JSON text; templates need its parsed content, or they

@@ -6,7 +6,7 @@ namespace quire {
 namespace {
 
 constexpr const char* kPriorityNames[] = {"high", "normal", "low"};
-constexpr size_t kModelIdLabelBytes = 16;  // of its digest: enough to tell two apart
+constexpr size_t kModelIdLabelBytes = 16;  // of its digest: enough to separate two
 
 int ClassOf(int32_t priority) { return priority < 0 ? 0 : priority == 0 ? 1 : 2; }
 

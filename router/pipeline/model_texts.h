@@ -4,7 +4,7 @@
 // Owner: the pipeline, on the router's executor.
 //  1. A bundle is identified by its SHA-256 and fetched once, whichever models and workers have it;
 //     the fetched bytes are compared with their digest before they are read.
-//  2. A failed fetch is tried again while Want is repeated, from another worker if there is one.
+//  2. A failed fetch is tried again while `Want` is repeated, from another worker if there is one.
 //  3. A bundle that cannot be read is refused for good, and the refusal is reported.
 #pragma once
 
@@ -24,7 +24,7 @@ namespace quire {
 class ModelTexts {
  public:
   // OK: the model's text is available. INVALID_ARGUMENT and the like: it never will be.
-  // UNAVAILABLE: the fetch failed; call Want again a second later. Never called inside Want.
+  // UNAVAILABLE: the fetch failed; call `Want` again a second later. Never called inside `Want`.
   using Changed = std::function<void(const std::string& model_id, const absl::Status& status)>;
 
   // All of it outlives this object.
@@ -40,7 +40,7 @@ class ModelTexts {
   // The worker is attached and serves this model. Does nothing when the text is known or being
   // fetched.
   void Want(const WorkerRecord& worker);
-  // Want has been called for every worker: those from which a fetch failed may be tried again.
+  // `Want` has been called for every worker: those from which a fetch failed may be tried again.
   // Forgets the models that are in no pool any more.
   void EndRound(const std::vector<Pool>& pools);
   // nullptr: not available.

@@ -42,7 +42,7 @@ struct GrantCommand {
 struct RouterLostCommand {
   RouterInstance router;
 };
-// The router wants cache events, until its Attach ends.
+// The router receives cache events, until its Attach ends.
 struct WatchCommand {
   RouterInstance router;
 };

@@ -7,8 +7,8 @@
 // Invariants of a plan:
 // 1. A row appears at most once in each of `retired`, `born` and `rows`; a row in `rows` is alive.
 // 2. A row's new tokens follow those it has. Its input is its tokens [first_position,
-//    first_position + q_len); when the last of these has not been told, it is the row's last
-//    sample.
+//    first_position + q_len); when the runner has not received the last of these, it is the row's
+//    last sample.
 // 3. A row samples only when its input ends at its last token.
 // 4. A scored position is in the row's input, and the token after it is one of the prompt.
 #pragma once

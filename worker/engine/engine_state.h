@@ -107,7 +107,7 @@ struct Engine::State {
   size_t waiting_requests = 0;  // accepted; no choice of theirs has been in a batch
   uint64_t next_sequence = 1;
   uint64_t next_arrival = 1;
-  int64_t record_us = 0;  // the time for records: of the call, or of the step's end
+  int64_t record_us = 0;                   // the time for records: the call's, or the step's end
   int64_t next_timeout_us = kNeverMicros;  // no deadline or stall ends before this
   bool draining = false;
   int64_t drain_deadline_us = kNeverMicros;

@@ -202,7 +202,7 @@ void KvCache::PrefetchPublish(const PrefixChain& chain, const SequenceBlocks& bl
   }
 }
 
-// The blocks of the nodes in path_, the first of which is that of block `first`.
+// The blocks of the nodes in path_; the first node belongs to block `first`.
 void KvCache::PublishKind(int32_t kind, int64_t first, const KindBlocks& table) {
   for (size_t i = 0; i < path_.size(); ++i) {
     const size_t at = static_cast<size_t>(first) + i;

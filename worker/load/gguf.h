@@ -31,7 +31,7 @@ inline constexpr int kMaxGgufArrayDepth = 4;
 inline constexpr uint64_t kMaxGgufAlignment = 1 << 20;
 inline constexpr int kMaxGgufRank = 4;
 
-// Numbers are those of the format.
+// The format defines the numbers.
 enum class GgufType : uint32_t {
   kUint8 = 0,
   kInt8 = 1,

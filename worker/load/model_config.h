@@ -2,7 +2,7 @@
 //
 // A value; the model files of worker/model and the memory plan read it.
 // 1. Every count is positive and bounded, heads are a multiple of kv_heads, layer_windows has one
-//    entry per layer: whoever reads a ModelConfig need not check it again.
+//    entry per layer: readers of a ModelConfig need not check it again.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ struct CodeLines {
   int word_bytes = 4;       // 4, or 1 where 8 bits are a word
   int64_t line_stride = 0;  // in words
   int64_t word_stride = 1;
-  // AWQ: the eight codes of a word stand in the order 0 2 4 6 1 3 5 7.
+  // AWQ: the eight codes of a word are in the order 0 2 4 6 1 3 5 7.
   bool interleaved = false;
 
   uint32_t At(int64_t line, int64_t element) const;

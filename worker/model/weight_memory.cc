@@ -119,7 +119,7 @@ absl::Status WeightMemory::Fill(
     const std::function<void(const void* data, int64_t bytes)>& release) {
   for (const Promise& promise : promises_) QUIRE_RETURN_IF_ERROR(Write(promise));
   promises_.clear();
-  // Matrices are shared out among threads; the error that is told is that of the first bad one.
+  // Matrices are divided among threads; the reported error is the first bad one's.
   std::vector<absl::Status> results(quantised_promises_.size());
   std::atomic<size_t> next{0};
   const auto work = [&] {

@@ -2,8 +2,9 @@
 //
 // Owner: a runner. Pure. Batches may be built before the samples of earlier ones are known.
 // Invariants:
-// 1. A row's tokens are those told and those sampled, in order; its computed length never exceeds
-//    them, samples that have not been taken yet included: their tokens are LastSampleOf the row.
+// 1. A row's tokens are those received and those sampled, in order. Its computed length never
+//    exceeds them, including samples that have not been taken yet: their tokens are LastSampleOf
+//    the row.
 // 2. A plan that contradicts the rows' state is a bug of this worker and ends the process.
 // 3. Samples are taken in the order in which batches were built; the samples of a row that has been
 //    retired since are reported and not kept.

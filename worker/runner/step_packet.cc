@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x31505351;  // "QSP1"
 
-// A row travels as five numbers, as they stand in memory, a byte, and two numbers.
+// A row travels as five numbers, as they are in memory, a byte, and two numbers.
 constexpr size_t kRowHead = 20;
 constexpr size_t kRowTail = 8;
 constexpr size_t kRowBytes = kRowHead + 1 + kRowTail;

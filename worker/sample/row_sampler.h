@@ -3,7 +3,7 @@
 //
 // Owner: the runner's row. Invariants:
 // 1. The row depends only on parameters, prompt and outputs: never on the batch, the chunks or the
-//    past of the process, so that a resumed or preempted request goes on as if nothing had
+//    past of the process, so that a resumed or preempted request continues as if nothing had
 //    happened.
 // 2. Parameters that Row() does not fill in are refused at Submit, before they get here.
 #pragma once

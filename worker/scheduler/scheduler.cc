@@ -236,8 +236,8 @@ void Scheduler::PlanPrefills() {
   }
 }
 
-// The sequence that prefills next: of the tenant that is first in line, a row that has begun before
-// one that waits.
+// The sequence that prefills next: a row of the first tenant in line, with rows that have begun
+// before waiting ones.
 Sequence* Scheduler::NextForPrefill() const {
   Sequence* next = nullptr;
   for (Sequence* sequence : prefilling_) {

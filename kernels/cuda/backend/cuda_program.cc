@@ -40,7 +40,7 @@ CudaProgram::CudaProgram(const StepProgram& program, DeviceProgram lowered,
 }
 
 CudaProgram::~CudaProgram() {
-  // What is in flight uses the memory. A collective whose peers are gone ends by an abort alone.
+  // Steps in flight use the memory. A collective whose peers are gone ends by an abort alone.
   if (exchange_ != nullptr) {
     Finish();
     if (!error_.empty()) exchange_->Abort();
@@ -107,7 +107,7 @@ void CudaProgram::WarmUp(const StepShape& shape) {
   step_ = Step{};
 }
 
-// NCCL connects its ranks anew, and takes memory for it, with the first message that is large
+// NCCL connects its ranks again, and allocates memory for it, with the first message that is large
 // enough for another of its algorithms.
 void CudaProgram::WarmUpLargestSum(int tokens) {
   step_ = Step{};

@@ -1,4 +1,4 @@
-// A step from its batch to its samples: graphs, slices, page copies, what is in flight.
+// A step from its batch to its samples: graphs, slices, page copies, steps in flight.
 #include <algorithm>
 #include <cstring>
 

@@ -1,6 +1,6 @@
 // Weights of any format as bfloat16 or float16: the float32 that the format defines, rounded once.
 //
-// Pure; host code. The value of an element is that of kernels/README.md, rule 3.
+// Pure; host code. Rule 3 of kernels/README.md defines the value of an element.
 #pragma once
 
 #include <cstdint>

@@ -141,7 +141,7 @@ class Lowering {
     const Weight& head = program_.weights[op.head];
     if (head.cols % 8 != 0) return Fail("its weight", head);
     DeviceBuffer& out = lowered_.buffers[op.out];
-    out.width = (out.width + 7) / 8 * 8;  // whole vectors; kernels are told how many are ids
+    out.width = (out.width + 7) / 8 * 8;  // whole vectors; kernels get the number of ids
     LogitsOp step = op;
     step.in = Rounded(op.in);
     Emit(step);

@@ -17,7 +17,7 @@ struct ProductNeeds {
 };
 ProductNeeds NeedsOfProduct(const DeviceWeight& weight, int m);
 
-// `params` without weight, n, whole_n and k. Rows of the result are those of the weight. `fast`
+// `params` without weight, n, whole_n and k. Rows of the result are rows of the weight. `fast`
 // computes the products that it may and that it is faster at; null: none.
 runtime::Error LaunchProduct(runtime::Runtime& runtime, runtime::StreamId stream,
                              const DeviceWeight& weight, const GemmParams& params,

@@ -139,8 +139,8 @@ class Filler {
     ++row_;
   }
 
-  // What the batch leaves of the shape. A tile of no tokens reads and writes nothing; the tokens
-  // that stand for nobody are appended to spare pages, each to a place of its own.
+  // The part of the shape that the batch leaves. A tile of no tokens reads and writes nothing;
+  // padding tokens are appended to spare pages, each in its own place.
   void Pad(int tokens, int samples) {
     *At(places_.change_count) = changes_;
     for (int token = tokens; token < shape_.tokens; ++token) {

@@ -79,8 +79,8 @@ StepShape LargestShape(const StepRules& rules, const StepMost& most);
 // Whether a batch whose shape is `step` may be laid out as `bucket`.
 bool FitsBucket(const StepBatch& batch, const StepShape& step, const StepShape& bucket);
 
-// Fills `words` (InputPlaces(shape).words of them). `shape` is that of the batch, or a bucket that
-// it fits. An empty batch fills it with padding alone.
+// Fills `words` (InputPlaces(shape).words of them). `shape` is the batch's own, or a bucket that it
+// fits. An empty batch fills it with padding alone.
 void FillInputs(const StepBatch& batch, const StepRules& rules, const StepShape& shape,
                 std::span<int32_t> words);
 

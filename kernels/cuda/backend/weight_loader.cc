@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kFragmentRows = 16;
 
-// Calls `take(source, row)` with what rows [first, first + count) of a part are of its sources:
-// slices of them, each of which begins at row `row` of the part.
+// Calls `take(source, row)` with the slices of its sources that make up rows [first, first + count)
+// of a part; each slice begins at row `row` of the part.
 template <class Take>
 void ForSlices(const Weight& weight, const DeviceWeightPart& part, int64_t first, int64_t count,
                const Take& take) {
@@ -140,7 +140,7 @@ runtime::Error WeightLoader::LoadVector(const Weight& weight, const DeviceWeight
 void WeightLoader::Release(const Weight& weight, const DeviceWeightPart& part, int64_t first,
                            int64_t count) {
   if (!options_.release_source) return;
-  // What lies between the rows of a slice belongs to other ranks: they read it from disk again.
+  // The gaps between the rows of a slice belong to other ranks: they read them from disk again.
   ForSlices(weight, part, first, count, [&](const WeightSource& slice, int64_t) {
     options_.release_source(slice.data, (slice.rows - 1) * slice.RowStride() + slice.RowBytes());
   });

@@ -30,7 +30,7 @@ class WeightLoader {
   // Returns when all is on the device.
   runtime::Error End();
 
-  // `to` is the part's memory on the device. Of a weight whose rows are larger than a slab: an
+  // `to` is the part's memory on the device. A weight whose rows are larger than a slab is an
   // error.
   runtime::Error LoadMatrix(const Weight& weight, const DeviceWeight& shape,
                             const DeviceWeightPart& part, std::byte* to);

@@ -106,7 +106,7 @@ Workspace PlanWorkspace(const StepProgram& program, const DeviceProgram& lowered
   const int64_t angles = std::max(positions, options.kv.block_size);
   for (const Rope& rope : program.ropes) plan.angle_floats.push_back(angles * rope.rotary_dim);
   const StepRules rules = RulesOf(program, options);
-  // A scored prompt wants the logits of all its tokens.
+  // A scored prompt needs the logits of all its tokens.
   const StepShape largest =
       LargestShape(rules, {options.max_tokens, options.max_tokens, positions});
   plan.input_words = InputPlaces(largest).words;

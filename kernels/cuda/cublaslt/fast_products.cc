@@ -10,7 +10,7 @@ namespace quire::kernels::cuda::cublaslt {
 namespace {
 
 constexpr int kTimedLaunches = 8;  // without a wait between them
-constexpr int kTimings = 3;        // the best of which counts, behind one that is not timed
+constexpr int kTimings = 3;        // the best run counts, after one that is not timed
 
 // As far as the library looks, and what a bias is read by.
 constexpr uint32_t kMostAlignment = 256;

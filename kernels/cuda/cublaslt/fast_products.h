@@ -44,7 +44,7 @@ class FastProducts {
   // While it tunes, a new shape is timed, with the product's own operands: the content of `out` is
   // then arbitrary.
   void SetTuning(bool tuning) { tuning_ = tuning; }
-  // Queues the product. False: use our own kernel. `params` are those of LaunchGemm.
+  // Queues the product. False: use our own kernel. `params` are LaunchGemm's.
   bool Launch(const GemmParams& params);
 
   // Microseconds of one product, as measured while tuning; not above 0: it failed, or was never

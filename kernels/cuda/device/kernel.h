@@ -5,9 +5,9 @@
 //
 //   QUIRE_KERNEL(quire_copy, CopyParams, /*threads=*/256, /*blocks_per_sm=*/2) { ... params.x ... }
 //
-// declares the kernel `quire_copy`, whose body reads `params` (const CopyParams&). Its name is that
-// of its machine code and of its row in budget.csv. QUIRE_KERNEL_OF(quire_copy, 256) is the handle
-// that runtime/ launches.
+// declares the kernel `quire_copy`, whose body reads `params` (const CopyParams&). Its machine code
+// and its row in budget.csv have the same name. QUIRE_KERNEL_OF(quire_copy, 256) is the handle that
+// runtime/ launches.
 //
 // On devices of compute capability 9.0 and newer a kernel begins while the one before it in its
 // stream still runs, and waits for it in code. QUIRE_KERNEL waits before the body. The body of a

@@ -145,7 +145,7 @@ DriverReport AskDriver(const std::string& library, const DriverQuestion& questio
     return report;
   }
   const Driver driver(functions);
-  // Told also by a driver that has nothing to drive.
+  // Even a driver without devices reports it.
   functions.driver_version(&report.version);
   report.error = driver.Said("cuInit", functions.init(0));
   if (!report.error.empty()) return report;

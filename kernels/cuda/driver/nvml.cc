@@ -17,7 +17,7 @@ constexpr int kMaxFaultsAtOnce = 64;  // read in one look
 
 }  // namespace
 
-// The last ones, from `mig_parent` on, may be missing: then what they tell is not told.
+// The last ones, from `mig_parent` on, may be missing: their values are then unknown.
 struct Nvml::Functions {
   Code (*init)() = nullptr;
   Code (*shutdown)() = nullptr;

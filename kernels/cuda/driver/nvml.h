@@ -19,7 +19,7 @@ inline constexpr const char* kNvmlName = "libnvidia-ml.so.1";
 inline constexpr int64_t kNotTold = -1;
 
 // kNotTold where the device, its driver or this version of the library does not report the value.
-// Of a MIG slice the memory is its own, everything else that of the whole device.
+// For a MIG slice the memory is its own, and everything else belongs to the whole device.
 struct DeviceReading {
   int64_t memory_total_bytes = kNotTold;
   int64_t memory_used_bytes = kNotTold;  // by all processes, and by the driver itself

@@ -65,7 +65,7 @@ struct Warp {
   Block* block = nullptr;
   Thread* threads = nullptr;  // its 32
   uint32_t ready = 0;         // lanes
-  uint32_t met = 0;           // lanes that stand in `meeting`
+  uint32_t met = 0;           // lanes that are in `meeting`
   uint32_t epoch = 0;         // warp barriers passed
   Meeting meeting = nullptr;
   ShuffledValues shuffled;

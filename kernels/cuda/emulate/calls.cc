@@ -185,9 +185,9 @@ void Multiply(float* d, const uint32_t* a, const uint32_t* b, Element element) {
 
 }  // namespace quire::kernels::cuda::emulated
 
-// The hooks of -fsanitize=thread. A plain access outside an allocation cannot be kept from
-// happening: the addresses around allocations are mapped, so it is told and harms nothing.
-// The names are the compiler's.
+// The hooks of -fsanitize=thread. A plain access outside an allocation cannot be prevented: the
+// addresses around allocations are mapped, so it is reported and harms nothing. The compiler
+// defines the names.
 #ifdef __clang__
 #pragma clang diagnostic ignored "-Wreserved-identifier"
 #endif

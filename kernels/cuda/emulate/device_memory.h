@@ -41,14 +41,14 @@ class DeviceMemory {
   // Less memory than there are addresses. Requires: at least what is used.
   void Limit(size_t total) { total_ = total; }
 
-  // Does the address lie in the range, allocated or not?
+  // Is the address in the range, allocated or not?
   bool Owns(const void* at) const {
     return reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(base_) < kBytes;
   }
   size_t Offset(const void* at) const {
     return static_cast<size_t>(static_cast<const unsigned char*>(at) - base_);
   }
-  // Does every byte of an access lie in an allocation?
+  // Is every byte of an access in an allocation?
   bool Valid(size_t offset, size_t bytes) const;
   Cell& CellAt(size_t offset) { return cells_[offset / 4]; }
 

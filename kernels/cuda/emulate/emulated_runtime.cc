@@ -334,7 +334,8 @@ bool EmulatedRuntime::RunNode(Work& launch) {
 
 bool EmulatedRuntime::Do(Work& work, uint32_t& running) {
   const uint32_t before = running;
-  // Whatever is no launch waits for the end of those before it; a record nobody sees.
+  // Work that is not a launch waits for the end of the launches before it; a record has no visible
+  // effect.
   if (work.kind != Work::Kind::kRecord) running = 0;
   switch (work.kind) {
     case Work::Kind::kCopy:

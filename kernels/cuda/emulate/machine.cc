@@ -250,7 +250,7 @@ void Machine::Meet(Meeting meeting) {
   if (warp.met == kAllLanes) {
     warp.met = 0;
     meeting(*this, warp);
-    // Where nothing is checked the one that came last goes on, else anyone may.
+    // Where nothing is checked the lane that came last continues, otherwise any lane may.
     MakeReady(warp, checks_ ? kAllLanes : kAllLanes & ~mine);
     if (!checks_) return;
   }

@@ -1,8 +1,8 @@
 // The part of NCCL's interface that is used, in our own declarations: no part of the toolkit is
 // needed to build a program that opens NCCL when it has several GPUs.
 //
-// tests/kernels/cuda/gate/nccl_abi.cu compares it with the real nccl.h. Values and layouts are
-// those of kNcclHeaderVersion; a library that is older is refused.
+// tests/kernels/cuda/gate/nccl_abi.cu compares it with the real nccl.h. Values and layouts follow
+// kNcclHeaderVersion; a library that is older is refused.
 #pragma once
 
 #include <climits>

@@ -82,8 +82,8 @@ struct AttentionPlan {
 
 size_t AttentionWorkspaceBytes(const AttentionPlan& plan, int kv_heads, int head_dim);
 
-// head_dim: a multiple of 8 up to 256; shared memory and products are those of the next of 64, 128
-// and 256, memory and traffic its own. At most 16 heads share a KV head.
+// head_dim: a multiple of 8 up to 256; shared memory and products are sized for the next of 64, 128
+// and 256, memory and traffic for its own. At most 16 heads share a KV head.
 runtime::Error LaunchAttention(runtime::Runtime& runtime, runtime::StreamId stream, int head_dim,
                                const AttentionPlan& plan, AttentionParams params);
 

@@ -24,8 +24,8 @@ struct RowOfTile {
   bool half;          // what the numbers are rounded to: float16, or bfloat16
   uint32_t pairs[8];  // by eight of K
 
-  // Scales lie side by side for the fragment's rows: lane t reads the t-th list of the tile, and
-  // the four tell each other. All lanes of the warp call it; `row` < 0 reads nothing.
+  // Scales are side by side for the fragment's rows: lane t reads the t-th list of the tile, and
+  // the four exchange them. All lanes of the warp call it; `row` < 0 reads nothing.
   QUIRE_DEVICE void Load(const QuantisedWeight& weight, const unsigned char* tile,
                          const unsigned char* super, int row) {
     const int t = Lane() % kLanesOfTile;

@@ -40,7 +40,7 @@ QUIRE_DEVICE Eight SharedEight(const float* bias, int v) {
 }
 
 // Blocks take rows in turn and read weight and bias once. A thread holds up to kPieces eights of
-// the row, and of the weight; the bias, for which registers are short, lies in shared memory. Which
+// the row, and of the weight; the bias, for which registers are short, is in shared memory. Which
 // thread takes which elements, and so the order of the sums, follows from the width.
 template <int kThreads, int kPieces>
 QUIRE_DEVICE void LayerNorm(const LayerNormParams& params) {
@@ -51,7 +51,7 @@ QUIRE_DEVICE void LayerNorm(const LayerNormParams& params) {
   for (int piece = 0; piece < kPieces; ++piece) {
     weight[piece] = LoadEight(params.weight, piece * kThreads + ThreadIndex(), eights);
   }
-  // The barrier of the first sum stands before its first use.
+  // The barrier of the first sum comes before its first use.
   auto* bias = Shared<float>(kSumBytes);
   if (params.bias != nullptr) {
     for (int at = 4 * ThreadIndex(); at < params.width; at += 4 * kThreads) {

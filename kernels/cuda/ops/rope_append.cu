@@ -25,7 +25,7 @@ struct EightPlace {
   float* scale;  // null in all lanes of a head but the first
 };
 
-// The cosines or sines of the elements `first` … first + 7 of a head, four of which never lie in
+// The cosines or sines of the elements `first` … first + 7 of a head, no four of which are ever in
 // both halves.
 QUIRE_DEVICE Eight LoadAngles(const float* from, int first, int half) {
   Eight e{};
@@ -86,14 +86,14 @@ struct HeadLanes {
     }
   }
 
-  // The scale of a head of which each lane holds eight elements.
+  // The scale of a head; each lane holds eight of its elements.
   QUIRE_DEVICE static Fp8Scale ScaleOf(const Eight& e) {
     constexpr float kLargest = 3.402823466e38f;
     float largest = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float size = e.x[i] < 0.0f ? -e.x[i] : e.x[i];
-      if (!(size <= kLargest)) size = FloatOfBits(0x7f800000u);  // so that one maximum tells both
+      if (!(size <= kLargest)) size = FloatOfBits(0x7f800000u);  // so that one maximum shows both
       if (size > largest) largest = size;
     }
 #pragma unroll

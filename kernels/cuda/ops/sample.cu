@@ -84,7 +84,7 @@ struct Packer {
   std::byte* device;
   size_t used = 0;
 
-  // Room for `count` of T: where it will lie on the device.
+  // Room for `count` of T: its place on the device.
   template <class T>
   T* Room(size_t count) {
     T* at = reinterpret_cast<T*>(device + used);

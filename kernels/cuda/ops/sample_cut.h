@@ -130,7 +130,8 @@ QUIRE_DEVICE void List(SampleShared& shared, const RowOfLogits& row, const InPla
   BlockBarrier();
 }
 
-// A digit of the order: those of a higher one come first. Of the id: the lower.
+// A digit of the order: those of a higher one come first. For a digit of the id the lower one comes
+// first.
 inline constexpr int kOrderDigits = 4;
 inline constexpr int kIdDigits = 3;  // a vocabulary has fewer than 2^24 ids
 

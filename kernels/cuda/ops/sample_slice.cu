@@ -38,7 +38,7 @@ struct Slice {
   SliceState state;
 
   QUIRE_DEVICE const DeviceSampleRow& How() const { return shared.row; }
-  // The lists change logits after logprobs were told of the raw row.
+  // The lists change logits after the logprobs of the raw row were sent.
   QUIRE_DEVICE bool ChangesLate() const { return How().changes != 0 && How().logprobs > 0; }
   QUIRE_DEVICE std::byte* Said(int at) const {
     return params.said + static_cast<int64_t>(position) * params.now.stride + at;
@@ -138,7 +138,7 @@ QUIRE_DEVICE void HearPeaks(Slice& slice) {
   slice.End(slice.state.peak_id, 0.0f);
 }
 
-// --- what is told of the raw row -----------------------------------------------------------------
+// --- reports about the raw row -------------------------------------------------------------------
 
 QUIRE_DEVICE void SayTop(Slice& slice, int wanted, SliceHead& head) {
   SampleShared& shared = slice.shared;

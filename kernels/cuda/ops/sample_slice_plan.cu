@@ -32,8 +32,8 @@ int PlanRounds(const SampleRow& row, bool changes, SliceRow& plan) {
     stages.Add(kRaw);
     return stages.count;
   }
-  // What is told of the raw row goes with the round behind the peaks; where the row is changed only
-  // then, the peak of what it has become is waited for too.
+  // Reports about the raw row go with the round after the peaks; where the row is changed only
+  // then, the peak of the changed row needs a round too.
   if (row.logprobs > 0 && (changes || IsGreedy(row))) stages.Add(kRaw);
   if (IsGreedy(row)) return stages.count;
   if (row.top_k > 0 && row.top_k <= kMostSliceTokens) {

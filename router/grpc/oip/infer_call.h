@@ -1,6 +1,6 @@
 // One ModelInfer call: a request, and its whole text in one response.
 //
-// Owner: its GrpcCall; event loop only, but for Read.
+// Owner: its GrpcCall; event loop only, except for Read.
 //
 // Invariants:
 // 1. The pipeline's request is cancelled when the client is gone before its end.

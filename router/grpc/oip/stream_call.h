@@ -1,7 +1,7 @@
 // One ModelStreamInfer call: requests that come one after the other, run at once, and are
 // distinguished by their ids.
 //
-// Owners: its GrpcCall, and the work posted by it (shared_ptr in each); event loop only, but for
+// Owners: its GrpcCall, and the work posted by it (shared_ptr in each); event loop only, except for
 // Read.
 //
 // Invariants:
