@@ -6,7 +6,7 @@
 //   kG8      [scale f32][zero i8][32 codes i8]              w = (q − zero) · scale
 //   kF8      [scale f32][32 bytes of e4m3]                  w = e4m3(q) · scale
 // Value j of 32 is the low nibble of byte j, or the high one of byte j − 16. A byte of e4m3 is
-// never NaN (0x7f, 0xff): whoever writes a block refuses it. The difference is exact, so that a
+// never NaN (0x7f, 0xff): the writer of a block refuses it. The difference is exact, so that a
 // weight has one rounding.
 #pragma once
 

@@ -33,7 +33,7 @@ struct PlanReport {
 };
 
 // Packed bytes of weights that each decode step reads: everything except an embedding table that is
-// not also the head, of which a step reads one row.
+// not also the head; a step reads one row of that.
 int64_t StepWeightBytes(const kernels::StepProgram& program, int64_t weight_bytes);
 
 // The longest sequence whose pages fit into `pages`, at most `longest`.

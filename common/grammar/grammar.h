@@ -23,7 +23,7 @@
 
 namespace quire::grammar {
 
-// Defaults are those of llguidance, but for memory.
+// Defaults are llguidance's, except for memory.
 struct Limits {
   size_t max_grammar_symbols = 500'000;
   size_t max_items_in_row = 2'000;
@@ -43,7 +43,7 @@ enum class Fault : uint8_t {
   kTooDeep,
   kTooSlow,  // fuel
   kMatchesNothing,
-  kMissingToken,  // the vocabulary cannot write what it wants
+  kMissingToken,  // the vocabulary lacks a token that it needs
   kCancelled,
 };
 

@@ -134,9 +134,9 @@ void Append(const Value& value, std::string& out) {
   }
 }
 
-// Upper bounds of what Boost.JSON's parser takes, measured by a test over texts of every kind: for
-// a value its place in a list and on the parser's stack, which doubles as it grows; for a member
-// also its key's place and its bucket; for a string its block beside its bytes.
+// Upper bounds of what Boost.JSON's parser takes, measured by a test over texts of every kind. A
+// value counts its place in a list and on the parser's stack, which doubles as it grows; a member
+// also its key's place and its bucket; a string its block beside its bytes.
 constexpr size_t kBytesPerValue = 80;
 constexpr size_t kBytesPerMember = 140;
 constexpr size_t kBytesPerString = 48;

@@ -17,7 +17,7 @@ enum class ConstraintKind : uint8_t {
   kRegex = 2,       // source: an expression that matches the whole text
   kGrammar = 3,     // source: GBNF
   kJsonObject = 4,  // no source: any JSON object
-  kChoice = 5,      // source: a JSON array of strings, one of which is the text
+  kChoice = 5,      // source: a JSON array of strings; the text is one of them
   kLark = 6,        // source: Lark, as llguidance reads it
   kStructuralTag = 7,
 };

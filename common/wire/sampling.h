@@ -46,9 +46,9 @@ struct SamplingParams : kernels::SampleNumbers {
 };
 
 // The rows of the fields below: each field that is one number, or a list of token ids, is declared
-// as a member of SamplingParams and here. What clients may set (SamplingOptions), JSON, gRPC, the
-// Open Inference Protocol, ranges and their errors, the features that workers list, the wire and
-// the packets of ranks derive from the rows; both protos name the field, too.
+// as a member of SamplingParams and here. These derive from the rows: what clients may set
+// (SamplingOptions), JSON, gRPC, the Open Inference Protocol, ranges and their errors, the features
+// that workers list, the wire and the packets of ranks. Both protos name the field, too.
 //   NUMBER(name, range, feature)  `range`: "(0, 1]"; an end in words is no bound, and what follows
 //                                 the bracket is for people
 //   LIST(name, most, feature)     `most`: entries that are served

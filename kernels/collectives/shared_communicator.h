@@ -2,7 +2,7 @@
 //
 // Every collective is a number of meetings: each rank publishes what it is about to do, passes its
 // part, and waits until all have come as far. Two slots alternate, so that a rank that runs ahead
-// cannot overwrite what a slower one still reads: a rank reaches meeting n + 2 only after it has
+// cannot overwrite what a slower one still reads. A rank reaches meeting n + 2 only after it has
 // met all others at n + 1, and they reach that only when they have read what they got at n.
 #pragma once
 

@@ -1,9 +1,9 @@
 // Turning packed panels into float32 weights, 16 rows at a time, in the order of K.
 //
-// The weight that a kernel multiplies is the float32 that its format defines: d · q for the scaled
-// formats (one rounding), fma(d, q, m) or fma(d · scale, q, −dmin · min) for those with a minimum,
-// d · (q − zero) for the grouped ones, whose difference is exact.
-// So the order and the bits of a sum depend on K and the format alone.
+// The weight that a kernel multiplies is the float32 that its format defines. It is d · q for the
+// scaled formats (one rounding), fma(d, q, m) or fma(d · scale, q, −dmin · min) for those with a
+// minimum, d · (q − zero) for the grouped ones, whose difference is exact. So the order and the
+// bits of a sum depend on K and the format alone.
 #pragma once
 
 #include <type_traits>

@@ -124,10 +124,10 @@ class PhiloxLanes {
   __m256i keys0_[10], keys1_[10];
 };
 
-// No score of a token is above this bound unless it is kept. With u its random number and c the 24
-// bits below which 1 − u does not lie, its noise −ln(−ln u) ≤ −ln(1 − u) ≤ −ln(c / 2^24), so that
-// e^distance · 2^24 · e^−best < c says that it cannot reach the best score. The scale leaves room
-// for the rounding of both exponentials.
+// No score of a token is above this bound unless it is kept. Let u be its random number, and c the
+// 24 bits below which 1 − u cannot be. Its noise is −ln(−ln u) ≤ −ln(1 − u) ≤ −ln(c / 2^24). So it
+// cannot reach the best score if e^distance · 2^24 · e^−best < c. The scale leaves room for the
+// rounding of both exponentials.
 float ReachScale(const Best& best) {
   return static_cast<float>(16777216.0 * 1.00001 * std::exp(-best.score));
 }

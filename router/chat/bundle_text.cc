@@ -15,7 +15,7 @@
 namespace quire {
 namespace {
 
-// The error of a setting because of which a request would be refused.
+// The error for a setting that would make a request fail.
 template <class T, class Owner>
 void LeaveOutUnusable(T Owner::*field, std::optional<T>& setting, GenerationSettings& settings) {
   if (!setting) return;

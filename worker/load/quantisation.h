@@ -3,8 +3,8 @@
 //
 // Owned by ModelFiles; read-only once the files are open. Each method of quantisation is one file
 // with one line in the table of quantisation.cc. What a module stores decides whether it is
-// quantised: lists of modules that are left alone need no reading, and a module whose tensors agree
-// with nothing that the configuration names is refused.
+// quantised. So lists of modules that are left alone need no reading, and a module whose tensors
+// agree with nothing that the configuration names is refused.
 #pragma once
 
 #include <cstdint>

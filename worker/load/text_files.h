@@ -23,7 +23,7 @@ struct SplittingRule {
 absl::StatusOr<text::TextBundle> LoadTextBundle(const ModelFiles& files,
                                                 const SplittingRule& rule = {});
 
-// The vocabulary in a GGUF file's metadata, of which only the types are checked.
+// The vocabulary in a GGUF file's metadata; only its types are checked.
 absl::StatusOr<text::GgufVocab> ReadGgufVocab(const GgufFile& file, const SplittingRule& rule = {});
 
 }  // namespace quire::load

@@ -6,7 +6,7 @@
 // 1. Steps complete in the order in which they were launched.
 // 2. At most MaxInFlight() steps are launched and not yet collected.
 // 3. A device may be lost (a rank has died, or does not answer), which is a state and not an error
-//    of a call: from then on Launch does nothing and Collect returns nothing, until Restore reports
+//    of a call. From then on Launch does nothing and Collect returns nothing, until Restore reports
 //    that the device is back, with no row and no page of before.
 #pragma once
 

@@ -1,8 +1,8 @@
 // The one C face of the Rust libraries: tokenizers, chat templates, constraints.
 //
-// Called by the C++ faces in common/text and common/grammar alone. Objects are immutable once made
-// and may be used by any number of threads at once, but for matchers, which one thread uses at a
-// time; whoever made one frees it once.
+// Only the C++ classes in common/text and common/grammar call it. Objects are immutable once made
+// and may be used by any number of threads at once, except for matchers, which one thread uses at a
+// time; their maker frees them once.
 //  1. Every call returns QTB_OK and fills *out, or another code and fills *error with a one-line
 //     message.
 //  2. No call unwinds or aborts, whatever its input bytes say; spans are read only during the call.

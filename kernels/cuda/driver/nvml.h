@@ -65,7 +65,7 @@ class Nvml {
   // `error` when they cannot be counted.
   std::vector<NvmlDevice> Devices(std::string& error) const;
 
-  // `uuid`: of a device or a MIG slice, with NVML's "GPU-" or "MIG-" or without.
+  // `uuid`: the id of a device or a MIG slice, with NVML's "GPU-" or "MIG-" or without.
   DeviceReading Read(const std::string& uuid);
 
  private:

@@ -2,7 +2,7 @@
 // runs in any order that streams and events permit.
 //
 // Owned by a test or an emulated rank; one thread. It uses all the freedom that the interface
-// leaves, so that host code cannot rely on more: nothing runs when it is called, streams overtake
+// leaves, so that host code cannot rely on more. Nothing runs when it is called, streams overtake
 // each other, a copy reads host memory late, graphs run their nodes in any order that their edges
 // permit, and a kernel begins before the previous one has ended.
 #pragma once

@@ -7,8 +7,8 @@
 //
 // Detected exactly, for any interleaving: races in shared and global memory, reads of shared memory
 // that no thread wrote, touching bytes of an asynchronous copy before its wait, accesses outside
-// allocations, barriers that not all threads reach, copies that were not waited for, and use of
-// another kernel's results that was launched before and not waited for.
+// allocations, and barriers that not all threads reach. Also copies without a wait, and reads of an
+// earlier kernel's results without a wait for it.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ class FiberStacks {
   FiberStacks(const FiberStacks&) = delete;
   FiberStacks& operator=(const FiberStacks&) = delete;
 
-  // Makes room for `count` stacks, the first `used` of which are used; where there was less room,
+  // Makes room for `count` stacks and uses the first `used` of them; where there was less room,
   // earlier stacks are gone.
   void Resize(size_t count, size_t used);
   unsigned char* At(size_t index) const { return base_ + index * kStackBytes; }

@@ -5,8 +5,8 @@
 
 namespace quire::kernels::cuda {
 
-// One block per tile and KV head runs the spans in order (kWarps of 4), or one per span, of which
-// the last to arrive merges (kWarps of 1).
+// One block per tile and KV head runs the spans in order (kWarps of 4), or one per span, and the
+// last to arrive merges (kWarps of 1).
 template <int kHeadDim, int kWarps, KvType kType>
 QUIRE_DEVICE void Attention(const AttentionParams& params) {
   using Block = AttentionBlock<kHeadDim, kWarps, kType>;

@@ -25,8 +25,8 @@ struct EightPlace {
   float* scale;  // null in all lanes of a head but the first
 };
 
-// The cosines or sines of the elements `first` … first + 7 of a head, no four of which are ever in
-// both halves.
+// The cosines or sines of the elements `first` … first + 7 of a head. Each four of them are within
+// one half.
 QUIRE_DEVICE Eight LoadAngles(const float* from, int first, int half) {
   Eight e{};
 #pragma unroll

@@ -47,8 +47,8 @@ size_t PackedSampleRowsBytes(std::span<const SampleRow> rows);
 bool PackSampleRows(std::span<const SampleRow> rows, void* host, void* device);
 
 struct SampleParams {
-  // [rows, stride] float32, of which the first `vocabulary` columns count. A row whose lists change
-  // logits may stay changed after those that were kept. Aligned to 16 bytes.
+  // [rows, stride] float32; the first `vocabulary` columns count. A row whose lists change logits
+  // may stay changed after those that were kept. Aligned to 16 bytes.
   float* logits = nullptr;
   int64_t stride = 0;  // a multiple of 4
   int rows = 0;

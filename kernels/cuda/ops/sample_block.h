@@ -94,8 +94,8 @@ QUIRE_DEVICE void ClearBins(SampleShared& shared, int count) {
   BlockBarrier();
 }
 
-// A 64-bit sum in two words of 32 bits, each of which hardware can add to atomically: the thread
-// that makes the low one overflow carries.
+// A 64-bit sum in two words of 32 bits; hardware can add to each atomically: the thread that makes
+// the low one overflow carries.
 QUIRE_DEVICE void AddToBin(SampleShared& shared, int bin, uint64_t weight) {
   const uint32_t low = static_cast<uint32_t>(weight);
   const uint32_t before = AtomicAdd(&shared.low[bin], low);
