@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the Grafana dashboards of this folder: `dashboards.py` writes them, `dashboards.py --check` says
-whether they are what it would write. Panels stand here as one line each; everything else is the same for all."""
+whether they are what it would write. Each panel is one line here; everything else is the same for all."""
 import json
 import pathlib
 import sys
@@ -169,7 +169,7 @@ ENGINE = [
     ]),
     ("Settings", [
         ("Caches", "short", "table", [("vllm:cache_config_info", "")], ""),
-        ("Builds", "short", "table", [("quire_build_info", "")], "During a rolling update two versions stand here."),
+        ("Builds", "short", "table", [("quire_build_info", "")], "A rolling update shows two versions here."),
     ]),
     ("Wire", [
         ("Routers attached", "short", "graph", [("quire_worker_routers_attached", "{{instance}}")], ""),

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prints the Secrets that the manifests name: certificates between routers and workers, and between peers of KServe, under
 # an authority of their own, one API key, and the salt that keeps tenants' caches apart. With cert-manager, which makes the certificates,
-# ask for `keys` alone. Each run draws new ones; keep the output safe.
+# print only `keys`. Each run draws new ones; keep the output safe.
 #   ./secrets.sh [NAMESPACE [all|keys]] | kubectl apply -f -
 set -euo pipefail
 namespace=${1:-default} what=${2:-all}

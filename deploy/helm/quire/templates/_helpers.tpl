@@ -61,7 +61,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (include "quire.worker" .) .Values.worker.serviceAccount.name -}}
 {{- end -}}
 
-{{/* How long a pod may take to end: what its hook and its drain need, or what the values say. */}}
+{{/* How long a pod may take to end: the time for its hook and its drain, or the value that is set. */}}
 {{- define "quire.router.graceNeeded" -}}
 {{- add .Values.router.preStopSeconds .Values.router.drainDelaySeconds .Values.router.drainTimeoutSeconds 5 -}}
 {{- end -}}
@@ -86,8 +86,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* Whether certificates stand between routers and workers, and in which Secrets they are. */}}
-{{- /* What an Ingress or a gateway leads to routers: not /metrics, which names tenants, nor probes; /fleet where `fleet` is true. */ -}}
+{{/* Whether routers and workers use certificates, and the Secrets that hold them. */}}
+{{- /* The paths that an Ingress or a gateway routes to routers: not /metrics, which names tenants, nor probes; /fleet where `fleet` is true. */ -}}
 {{- define "quire.published" -}}
 - {path: /, type: Exact}
 - {path: /page.css, type: Exact}
@@ -146,7 +146,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* The name under which clients ask for the model, where there are several the first. */}}
+{{/* The name that clients use for the model; if there are several, the first. */}}
 {{- define "quire.modelName" -}}
 {{- if .Values.model.servedNames -}}
 {{- first .Values.model.servedNames -}}
