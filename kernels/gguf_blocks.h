@@ -78,4 +78,60 @@ inline void ReadQ6(const std::byte* block, int group, uint8_t (&q)[kGroup]) {
   }
 }
 
+// Pairs of bits: each 32 bytes hold bits 2 j of group 4 · half + j.
+inline uint32_t PairAt(const std::byte* pairs, int group, int j) {
+  return U8(pairs + 32 * (group / 4) + j) >> (2 * (group % 4)) & 3u;
+}
+
+// Q2_K: [16 × (scale, minimum) of four bits][64 pairs][d][dmin]. Values of group 0 … 7, whose
+// scales are 2 · group and the next, of sixteen values each.
+inline constexpr int kQ2Super = 80;
+inline void ReadQ2(const std::byte* block, int group, uint8_t (&q)[kGroup]) {
+  for (int j = 0; j < kGroup; ++j) q[j] = static_cast<uint8_t>(PairAt(block + 16, group, j));
+}
+
+// Q3_K: [32 third bits][64 pairs][12 bytes of scales][d]. Values 0 … 7, four above their meaning.
+inline constexpr int kQ3Super = 108;
+inline void ReadQ3(const std::byte* block, int group, uint8_t (&q)[kGroup]) {
+  for (int j = 0; j < kGroup; ++j) {
+    const uint32_t third = U8(block + j) >> group & 1u;
+    q[j] = static_cast<uint8_t>(PairAt(block + 32, group, j) | third << 2);
+  }
+}
+// Scale 0 … 15 of it: six bits, less 32.
+inline int ReadQ3Scale(const std::byte* block, int index) {
+  const std::byte* packed = block + 96;
+  const uint32_t low = U8(packed + index % 8) >> (4 * (index / 8)) & 15u;
+  const uint32_t high = U8(packed + 8 + index % 4) >> (2 * (index / 4)) & 3u;
+  return static_cast<int>(low | high << 4) - 32;
+}
+
+// What the sixteen codes of the types with a table mean. MXFP4's numbers of e2m1 are doubled.
+inline constexpr int8_t kIq4Table[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                         1,    13,   25,  38,  53,  69,  89,  113};
+inline constexpr int8_t kE2m1Table[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+constexpr bool HasTable(DType type) {
+  return type == DType::kIQ4_NL || type == DType::kIQ4_XS || type == DType::kMXFP4;
+}
+constexpr const int8_t (&TableOf(DType type))[16] {
+  return type == DType::kMXFP4 ? kE2m1Table : kIq4Table;
+}
+
+// IQ4_NL: [d][nibbles]; IQ4_XS: [d][8 high pairs of scales][8 low nibbles of them][8 × nibbles];
+// MXFP4: [exponent][nibbles]. Codes of a group.
+inline void ReadTableCodes(DType type, const std::byte* block, int group, uint8_t (&q)[kGroup]) {
+  const int head = type == DType::kIQ4_XS ? 8 : type == DType::kIQ4_NL ? 2 : 1;
+  const std::byte* nibbles = block + head + 16 * group;
+  for (int j = 0; j < 16; ++j) {
+    q[j] = U8(nibbles + j) & 15;
+    q[16 + j] = U8(nibbles + j) >> 4;
+  }
+}
+// The scale of a group of IQ4_XS: six bits, less 32.
+inline int ReadIq4Scale(const std::byte* block, int group) {
+  const uint32_t low = U8(block + 4 + group / 2) >> (4 * (group % 2)) & 15u;
+  const uint32_t high = U8(block + 2 + group / 4) >> (2 * (group % 4)) & 3u;
+  return static_cast<int>(low | high << 4) - 32;
+}
+
 }  // namespace quire::kernels::gguf

@@ -25,9 +25,14 @@ enum class DType : uint8_t {
   kG4_128,
   kG8,
   kF8,
+  kQ2_K,
+  kQ3_K,
+  kIQ4_NL,
+  kIQ4_XS,
+  kMXFP4,
 };
 
-// Elements that share one block: 1 for floats, 256 for Q*_K, 128 for G4_128, else 32.
+// Elements that share one block: 1 for floats, 256 for Q*_K and IQ4_XS, 128 for G4_128, else 32.
 constexpr int BlockElements(DType type) {
   switch (type) {
     case DType::kF32:
@@ -37,6 +42,9 @@ constexpr int BlockElements(DType type) {
     case DType::kQ4_K:
     case DType::kQ5_K:
     case DType::kQ6_K:
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+    case DType::kIQ4_XS:
       return 256;
     case DType::kG4_128:
       return 128;
@@ -77,14 +85,24 @@ constexpr int BlockBytes(DType type) {
       return 37;
     case DType::kF8:
       return 36;
+    case DType::kQ2_K:
+      return 84;
+    case DType::kQ3_K:
+      return 110;
+    case DType::kIQ4_NL:
+      return 18;
+    case DType::kIQ4_XS:
+      return 136;
+    case DType::kMXFP4:
+      return 17;
   }
   return 0;
 }
 
 constexpr const char* DTypeName(DType type) {
-  constexpr const char* kNames[] = {"F32",  "F16",  "BF16",   "Q8_0", "Q4_0",
-                                    "Q4_1", "Q5_0", "Q5_1",   "Q4_K", "Q5_K",
-                                    "Q6_K", "G4",   "G4_128", "G8",   "F8"};
+  constexpr const char* kNames[] = {"F32",  "F16",  "BF16", "Q8_0",   "Q4_0",   "Q4_1",   "Q5_0",
+                                    "Q5_1", "Q4_K", "Q5_K", "Q6_K",   "G4",     "G4_128", "G8",
+                                    "F8",   "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4"};
   return kNames[static_cast<int>(type)];
 }
 

@@ -10,59 +10,9 @@
 
 #include "kernels/cpu/formats.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/scales.h"
 
 namespace quire::kernels::cpu {
-
-// The factor (over 2^24) and the addend of each row for 16 k (Q6_K) or 32 k. Of grouped formats the
-// addend is the zero: of G4 as integers in every byte, of G8 times 2^24. F8 has the plain factor.
-template <class V>
-struct Scales {
-  typename V::F scale;
-  typename V::F minimum;
-};
-
-// `at` has sixteen scales and, behind them, sixteen zeros.
-template <class V, DType kType>
-[[gnu::always_inline]] inline Scales<V> ReadGroupedScales(const std::byte* at) {
-  Scales<V> s{V::AsFloat(V::LoadInt(at)), V::Zero()};
-  if constexpr (kType == DType::kF8) return s;
-  s.scale = V::Mul(s.scale, V::Set(0x1p-24f));
-  if constexpr (kType == DType::kG8) {
-    s.minimum = V::Mul(V::ToFloat(V::LoadSignedBytes(at + 64)), V::Set(0x1p24f));
-  } else {
-    const auto zero = V::LoadUnsignedBytes(at + 64);
-    const auto pair = V::Or(zero, V::template ShiftLeft<8>(zero));
-    s.minimum = V::AsFloat(V::Or(pair, V::template ShiftLeft<16>(pair)));
-  }
-  return s;
-}
-
-template <class V, DType kType>
-[[gnu::always_inline]] inline Scales<V> ReadScales(const std::byte* panel, int64_t block,
-                                                   int half) {
-  const std::byte* scales = panel + BlockOffset(kType, block);
-  const std::byte* supers = panel + SuperOffset(kType, block);
-  if constexpr (grouped::IsGrouped(kType)) {
-    return ReadGroupedScales<V, kType>(SuperBytes(kType) > 0 ? supers : scales);
-  }
-  Scales<V> s{V::Zero(), V::Zero()};
-  if constexpr (kType == DType::kQ4_K || kType == DType::kQ5_K) {
-    const auto d = V::LoadHalf(supers);
-    const auto dmin = V::LoadHalf(supers + 32);
-    s.scale = V::Mul(d, V::ToFloat(V::LoadUnsignedBytes(scales)));
-    s.minimum = V::Neg(V::Mul(dmin, V::ToFloat(V::LoadUnsignedBytes(scales + 16))));
-  } else if constexpr (kType == DType::kQ6_K) {
-    const auto d = V::LoadHalf(supers);
-    s.scale = V::Mul(d, V::ToFloat(V::LoadSignedBytes(scales + 16 * half)));
-  } else if constexpr (HasMinimum(kType)) {
-    s.scale = V::LoadHalf(scales);
-    s.minimum = V::LoadHalf(scales + 32);
-  } else {
-    s.scale = V::LoadHalf(scales);
-  }
-  s.scale = V::Mul(s.scale, V::Set(0x1p-24f));
-  return s;
-}
 
 // Shifts lanes left by `bits`, right where it is negative.
 template <class V>
@@ -75,10 +25,19 @@ template <class V, DType kType>
 [[gnu::always_inline]] inline typename V::I ReadBytes(const std::byte* values, int quad) {
   if constexpr (ValueBytes(kType) == 512) {
     return V::LoadInt(values + quad * 64);
+  } else if constexpr (kType == DType::kQ2_K || kType == DType::kQ3_K) {
+    // Bits 2 (quad % 4) and the next of each byte.
+    const auto pairs = V::LoadInt(values + quad / 4 * 64);
+    auto q = V::And(ShiftUp<V>(pairs, -(quad % 4 * 2)), V::SetInt(0x03030303u));
+    if constexpr (kType == DType::kQ2_K) return q;
+    const auto third = ShiftUp<V>(V::LoadInt(values + 128), 2 - quad);
+    q = V::Or(q, V::And(third, V::SetInt(0x04040404u)));
+    return V::SubBytes(q, V::SetInt(Offset(kType) * 0x01010101u));
   } else {
     auto nibbles = V::LoadInt(values + quad / 2 * 64);
     if (quad % 2 == 1) nibbles = V::template ShiftRight<4>(nibbles);
     auto q = V::And(nibbles, V::SetInt(0x0f0f0f0fu));
+    if constexpr (gguf::HasTable(kType)) return V::LookUp(q, gguf::TableOf(kType));
     if constexpr (HasFifthBit(kType)) {
       // Bit `quad` of each byte, moved to bit 4.
       const auto high = ShiftUp<V>(V::LoadInt(values + 256), 4 - quad);
@@ -123,20 +82,6 @@ template <class V, DType kType>
     if (k % 2 == 0) return V::AsFloat(V::template ShiftLeft<16>(pairs));
     return V::AsFloat(V::And(pairs, V::SetInt(0xffff0000u)));
   }
-}
-
-// The scales of one block: of its first and its second 16 k (the same except for Q6_K).
-template <class V>
-struct BlockScales {
-  Scales<V> half[2];
-};
-
-template <class V, DType kType>
-[[gnu::always_inline]] inline BlockScales<V> ReadBlockScales(const std::byte* panel,
-                                                             int64_t block) {
-  const Scales<V> first = ReadScales<V, kType>(panel, block, 0);
-  if constexpr (kType != DType::kQ6_K) return {{first, first}};
-  return {{first, ReadScales<V, kType>(panel, block, 1)}};
 }
 
 template <DType kType>

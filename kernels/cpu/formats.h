@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/gguf_blocks.h"
 #include "kernels/grouped_blocks.h"
 #include "kernels/tensor.h"
 
@@ -12,7 +13,7 @@ namespace quire::kernels::cpu {
 constexpr bool IsQuantised(DType type) { return BlockElements(type) > 1; }
 constexpr bool HasMinimum(DType type) {
   return type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kQ4_K ||
-         type == DType::kQ5_K;
+         type == DType::kQ5_K || type == DType::kQ2_K;
 }
 constexpr bool HasFifthBit(DType type) {
   return type == DType::kQ5_0 || type == DType::kQ5_1 || type == DType::kQ5_K;
@@ -20,8 +21,14 @@ constexpr bool HasFifthBit(DType type) {
 // The offset that is subtracted from a stored value.
 constexpr int Offset(DType type) {
   if (type == DType::kQ4_0) return 8;
+  if (type == DType::kQ3_K) return 4;
   if (type == DType::kQ5_0) return 16;
   return type == DType::kQ6_K ? 32 : 0;
+}
+
+// Whether scales are of sixteen elements, not of 32.
+constexpr bool HasHalves(DType type) {
+  return type == DType::kQ6_K || type == DType::kQ2_K || type == DType::kQ3_K;
 }
 
 // A panel of 16 rows is a stream: where a type has more than 32 elements to a block [super scales]
@@ -29,17 +36,20 @@ constexpr int Offset(DType type) {
 constexpr int ValueBytes(DType type) {
   if (type == DType::kQ8_0 || type == DType::kG8 || type == DType::kF8) return 512;
   if (type == DType::kQ6_K) return 384;
+  if (type == DType::kQ2_K) return 128;
+  if (type == DType::kQ3_K) return 192;
   return HasFifthBit(type) ? 320 : 256;
 }
 constexpr int ScaleBytes(DType type) {
   if (type == DType::kG4_128) return 0;
   if (grouped::HasZero(type)) return 80;
+  if (type == DType::kIQ4_XS || type == DType::kMXFP4) return 16;
   return type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kF8 ? 64 : 32;
 }
 constexpr int SuperBytes(DType type) {
-  if (type == DType::kQ4_K || type == DType::kQ5_K) return 64;
+  if (type == DType::kQ4_K || type == DType::kQ5_K || type == DType::kQ2_K) return 64;
   if (type == DType::kG4_128) return 80;
-  return type == DType::kQ6_K ? 32 : 0;
+  return type == DType::kQ6_K || type == DType::kQ3_K || type == DType::kIQ4_XS ? 32 : 0;
 }
 constexpr int PackedBlockBytes(DType type) { return ScaleBytes(type) + ValueBytes(type); }
 // Blocks of 32 k under one super scale.
@@ -78,6 +88,11 @@ template <class Function>
     QUIRE_TYPE(kG4_128);
     QUIRE_TYPE(kG8);
     QUIRE_TYPE(kF8);
+    QUIRE_TYPE(kQ2_K);
+    QUIRE_TYPE(kQ3_K);
+    QUIRE_TYPE(kIQ4_NL);
+    QUIRE_TYPE(kIQ4_XS);
+    QUIRE_TYPE(kMXFP4);
 #undef QUIRE_TYPE
   }
 }

@@ -39,21 +39,24 @@ void PutNibbles(std::byte* values, int lane, const uint8_t* q) {
   }
 }
 
-// Bit 4 of 32 values: one vector; k = 4 g + b is in bit g of byte b.
-void PutFifthBits(std::byte* vector, int lane, const uint8_t* q) {
+// Bit `place` of 32 values: one vector; k = 4 g + b is in bit g of byte b.
+void PutBits(std::byte* vector, int lane, const uint8_t* q, int place) {
   for (int b = 0; b < 4; ++b) {
     int bits = 0;
-    for (int g = 0; g < 8; ++g) bits |= ((q[4 * g + b] >> 4) & 1) << g;
+    for (int g = 0; g < 8; ++g) bits |= ((q[4 * g + b] >> place) & 1) << g;
     LaneByte(vector, lane, b) = static_cast<std::byte>(bits);
   }
 }
 
-// Bits 4 and 5 of 32 values: two vectors of 16 k; k = 4 g + b is in bits 2 g, 2 g + 1 of byte b.
-void PutHighPairs(std::byte* vectors, int lane, const uint8_t* q) {
+// Bits `shift` and the next of 32 values: two vectors of 16 k; k = 4 g + b is in bits 2 g,
+// 2 g + 1 of byte b.
+void PutPairs(std::byte* vectors, int lane, const uint8_t* q, int shift) {
   for (int half = 0; half < 2; ++half) {
     for (int b = 0; b < 4; ++b) {
       int bits = 0;
-      for (int g = 0; g < 4; ++g) bits |= ((q[16 * half + 4 * g + b] >> 4) & 3) << (2 * g);
+      for (int g = 0; g < 4; ++g) {
+        bits |= ((q[16 * half + 4 * g + b] >> shift) & 3) << (2 * g);
+      }
       LaneByte(vectors + 64 * half, lane, b) = static_cast<std::byte>(bits);
     }
   }
@@ -69,7 +72,7 @@ void PackSimple(DType type, const std::byte* row, int64_t k, const LaneWriter& t
     gguf::ReadSimple(type, from, q);
     std::byte* values = to.Values(block);
     PutNibbles(values, to.lane, q);
-    if (gguf::HasFifthBit(type)) PutFifthBits(values + 256, to.lane, q);
+    if (gguf::HasFifthBit(type)) PutBits(values + 256, to.lane, q, 4);
   }
 }
 
@@ -95,7 +98,7 @@ void PackK45(DType type, const std::byte* row, int64_t k, const LaneWriter& to) 
       const int64_t block = super * 8 + sub;
       std::byte* values = to.Values(block);
       PutNibbles(values, to.lane, q);
-      if (gguf::HasFifthBit(type)) PutFifthBits(values + 256, to.lane, q);
+      if (gguf::HasFifthBit(type)) PutBits(values + 256, to.lane, q, 4);
       uint8_t scale = 0;
       uint8_t minimum = 0;
       gguf::ReadK45Scale(from, sub, scale, minimum);
@@ -116,11 +119,64 @@ void PackQ6(const std::byte* row, int64_t k, const LaneWriter& to) {
       const int64_t block = super * 8 + sub;
       std::byte* values = to.Values(block);
       PutNibbles(values, to.lane, q);
-      PutHighPairs(values + 256, to.lane, q);
+      PutPairs(values + 256, to.lane, q, 4);
       std::byte* scales = to.Scales(block);
       scales[to.lane] = from[gguf::kQ6Scales + 2 * sub];
       scales[16 + to.lane] = from[gguf::kQ6Scales + 2 * sub + 1];
     }
+  }
+}
+
+void PackQ2(const std::byte* row, int64_t k, const LaneWriter& to) {
+  for (int64_t super = 0; super < k / 256; ++super) {
+    const std::byte* from = row + super * BlockBytes(DType::kQ2_K);
+    std::memcpy(to.SuperScales(super) + 2 * to.lane, from + gguf::kQ2Super, 2);
+    std::memcpy(to.SuperScales(super) + 32 + 2 * to.lane, from + gguf::kQ2Super + 2, 2);
+    for (int sub = 0; sub < gguf::kGroupsOfK; ++sub) {
+      uint8_t q[gguf::kGroup];
+      gguf::ReadQ2(from, sub, q);
+      const int64_t block = super * 8 + sub;
+      PutPairs(to.Values(block), to.lane, q, 0);
+      to.Scales(block)[to.lane] = from[2 * sub];
+      to.Scales(block)[16 + to.lane] = from[2 * sub + 1];
+    }
+  }
+}
+
+void PackQ3(const std::byte* row, int64_t k, const LaneWriter& to) {
+  for (int64_t super = 0; super < k / 256; ++super) {
+    const std::byte* from = row + super * BlockBytes(DType::kQ3_K);
+    std::memcpy(to.SuperScales(super) + 2 * to.lane, from + gguf::kQ3Super, 2);
+    for (int sub = 0; sub < gguf::kGroupsOfK; ++sub) {
+      uint8_t q[gguf::kGroup];
+      gguf::ReadQ3(from, sub, q);
+      const int64_t block = super * 8 + sub;
+      PutPairs(to.Values(block), to.lane, q, 0);
+      PutBits(to.Values(block) + 128, to.lane, q, 2);
+      for (int half = 0; half < 2; ++half) {
+        to.Scales(block)[16 * half + to.lane] =
+            static_cast<std::byte>(gguf::ReadQ3Scale(from, 2 * sub + half));
+      }
+    }
+  }
+}
+
+void PackTable(DType type, const std::byte* row, int64_t k, const LaneWriter& to) {
+  const int groups = BlockElements(type) / gguf::kGroup;
+  for (int64_t block = 0; block < k / gguf::kGroup; ++block) {
+    const std::byte* from = row + block / groups * BlockBytes(type);
+    const int group = static_cast<int>(block % groups);
+    if (type == DType::kIQ4_NL) {
+      std::memcpy(to.Scales(block) + 2 * to.lane, from, 2);
+    } else if (type == DType::kMXFP4) {
+      to.Scales(block)[to.lane] = from[0];
+    } else {
+      if (group == 0) std::memcpy(to.SuperScales(block / groups) + 2 * to.lane, from, 2);
+      to.Scales(block)[to.lane] = static_cast<std::byte>(gguf::ReadIq4Scale(from, group));
+    }
+    uint8_t q[gguf::kGroup];
+    gguf::ReadTableCodes(type, from, group, q);
+    PutNibbles(to.Values(block), to.lane, q);
   }
 }
 
@@ -158,8 +214,7 @@ void PackFloats(DType type, const std::byte* row, int64_t k, const LaneWriter& t
   }
 }
 
-void PackRow(const std::byte* row, const LaneWriter& to) {
-  const DType type = to.geometry->type;
+void PackRow(DType type, const std::byte* row, const LaneWriter& to) {
   const int64_t k = to.geometry->k;
   switch (type) {
     case DType::kF32:
@@ -173,6 +228,14 @@ void PackRow(const std::byte* row, const LaneWriter& to) {
       return PackK45(type, row, k, to);
     case DType::kQ6_K:
       return PackQ6(row, k, to);
+    case DType::kQ2_K:
+      return PackQ2(row, k, to);
+    case DType::kQ3_K:
+      return PackQ3(row, k, to);
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
+    case DType::kMXFP4:
+      return PackTable(type, row, k, to);
     case DType::kG4:
     case DType::kG4_128:
     case DType::kG8:
@@ -193,7 +256,7 @@ void PackPanels(PackedMatrix& matrix, const Weight& weight, int begin, int end) 
     std::byte* data = matrix.memory.data() + (panel.data - matrix.memory.data());
     for (int lane = 0; lane < panel.rows; ++lane) {
       const std::byte* row = source.Row(panel.part_row + lane);
-      PackRow(row, LaneWriter{data, &matrix.geometries[panel.geometry], lane});
+      PackRow(source.type, row, LaneWriter{data, &matrix.geometries[panel.geometry], lane});
     }
   }
 }

@@ -6,7 +6,7 @@
 // 1. A panel holds rows of one part only; lanes after its last row are zero weights.
 // 2. A 32-bit lane of a quantised panel belongs to one row and holds consecutive k in its bytes, as
 //    int8 dot-product instructions require.
-// 3. kernels/README.md draws the layouts; decode.h is the only code that reads them.
+// 3. kernels/README.md draws the layouts; decode.h and scales.h alone read them.
 #pragma once
 
 #include <cstddef>

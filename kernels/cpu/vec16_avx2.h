@@ -111,6 +111,11 @@ struct Vec16Avx2 {
     return {_mm256_slli_epi32(a.low, bits), _mm256_slli_epi32(a.high, bits)};
   }
   QUIRE_INLINE I SubBytes(I a, I b) { return QUIRE_BOTH(_mm256_sub_epi8); }
+  QUIRE_INLINE I LookUp(I a, const int8_t (&table)[16]) {
+    const __m256i wide =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+    return {_mm256_shuffle_epi8(wide, a.low), _mm256_shuffle_epi8(wide, a.high)};
+  }
   template <int kByte>
   QUIRE_INLINE I ByteToTop(I a) {
     if constexpr (kByte == 0) return ShiftLeft<24>(a);

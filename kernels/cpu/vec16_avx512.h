@@ -83,6 +83,10 @@ struct Vec16Avx512 {
     return _mm512_slli_epi32(a, static_cast<unsigned>(bits));
   }
   QUIRE_INLINE I SubBytes(I a, I b) { return _mm512_sub_epi8(a, b); }
+  QUIRE_INLINE I LookUp(I a, const int8_t (&table)[16]) {
+    const I wide = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+    return _mm512_shuffle_epi8(wide, a);
+  }
   template <int kByte>
   QUIRE_INLINE I ByteToTop(I a) {
     if constexpr (kByte == 0) return _mm512_slli_epi32(a, 24);

@@ -107,6 +107,17 @@ struct Vec16Plain {
     }
     return r;
   }
+  // Bytes 0 … 15 of each lane become the table's numbers.
+  static I LookUp(I a, const int8_t (&table)[16]) {
+    I r;
+    for (int i = 0; i < 16; ++i) {
+      r.v[i] = 0;
+      for (int shift = 0; shift < 32; shift += 8) {
+        r.v[i] |= static_cast<uint32_t>(static_cast<uint8_t>(table[a.v[i] >> shift & 15])) << shift;
+      }
+    }
+    return r;
+  }
   static I ShiftRightBy(I a, int bits) { QUIRE_INT_LANES(a.v[i] >> bits); }
   static F ToFloat(I a) { QUIRE_LANES(static_cast<float>(static_cast<int32_t>(a.v[i]))); }
   static F AsFloat(I a) { QUIRE_LANES(std::bit_cast<float>(a.v[i])); }

@@ -55,7 +55,7 @@ std::vector<float> Decoded(const KernelTable& kernels, const WeightSource& sourc
 TEST(Format, KernelsReadWhatTheReferenceReads) {
   std::vector<char> bytes;
   const std::vector<Recorded> formats = ReadFixture(bytes);
-  ASSERT_EQ(formats.size(), 8u);
+  ASSERT_EQ(formats.size(), 13u);
   for (const Recorded& format : formats) {
     const char* name = DTypeName(format.source.type);
     const std::vector<float> got = Decoded(ReferenceKernels(), format.source);

@@ -61,6 +61,47 @@ double E4m3Value(int code) {
   return (code & 128) != 0 ? -size : size;
 }
 
+// Pairs of bits: bits 2 j of 32 bytes for elements 32 j … of each half of 128.
+int Pair(const std::byte* p, int j) {
+  return Byte(p, j / 128 * 32 + j % 32) >> (j % 128 / 32 * 2) & 3;
+}
+
+double ElementOfQ2(const std::byte* block, int j) {
+  const int both = Byte(block, j / 16);
+  return HalfValue(Word(block + 80)) * (both & 15) * Pair(block + 16, j) -
+         HalfValue(Word(block + 82)) * (both >> 4);
+}
+
+double ElementOfQ3(const std::byte* block, int j) {
+  const int s = j / 16;
+  const int low = s < 8 ? Byte(block + 96, s) & 15 : Byte(block + 96, s - 8) >> 4;
+  const int high = Byte(block + 104, s % 4) >> (s / 4 * 2) & 3;
+  const int third = Byte(block, j % 32) >> (j / 32) & 1;
+  const int q = Pair(block + 32, j) - (third != 0 ? 0 : 4);
+  return HalfValue(Word(block + 108)) * ((low | high << 4) - 32) * q;
+}
+
+double Iq4Value(int code) {
+  constexpr int kValues[] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                             1,    13,   25,  38,  53,  69,  89,  113};
+  return kValues[code];
+}
+
+double ElementOfIq4Xs(const std::byte* block, int j) {
+  const int sub = j / 32;
+  const int low = Byte(block + 4, sub / 2) >> (sub % 2 * 4) & 15;
+  const int high = Word(block + 2) >> (2 * sub) & 3;
+  return HalfValue(Word(block)) * ((low | high << 4) - 32) *
+         Iq4Value(Nibble(block + 8 + 16 * sub, j % 32));
+}
+
+double ElementOfMxfp4(const std::byte* block, int j) {
+  constexpr double kValues[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  const int code = Nibble(block + 1, j);
+  const double size = std::ldexp(kValues[code & 7], Byte(block, 0) - 127);
+  return (code & 8) != 0 ? -size : size;
+}
+
 // The head of a block of the normal form, whose codes are random bits already.
 void PutGroupedHead(DType type, float size, std::mt19937& random, std::byte* block) {
   std::uniform_real_distribution<float> factor(0.5f, 1.5f);
@@ -135,6 +176,16 @@ double ElementOf(const WeightSource& source, int64_t row, int64_t col) {
       return ElementOfK45(block, j, true);
     case DType::kQ6_K:
       return ElementOfQ6(block, j);
+    case DType::kQ2_K:
+      return ElementOfQ2(block, j);
+    case DType::kQ3_K:
+      return ElementOfQ3(block, j);
+    case DType::kIQ4_NL:
+      return HalfValue(Word(block)) * Iq4Value(Nibble(block + 2, j));
+    case DType::kIQ4_XS:
+      return ElementOfIq4Xs(block, j);
+    case DType::kMXFP4:
+      return ElementOfMxfp4(block, j);
     case DType::kG4:
     case DType::kG4_128:
       return FloatOf(block) * (Nibble(block + 5 + j / 32 * 16, j % 32) - Signed(block, 4));
@@ -196,11 +247,25 @@ WeightSource WeightStore::Random(DType type, int64_t rows, int64_t cols, float s
     if (type == DType::kQ4_K) d = size / (8.0f * 32.0f);
     if (type == DType::kQ5_K) d = size / (16.0f * 32.0f);
     if (type == DType::kQ6_K) d = size / (18.0f * 73.0f);
+    if (type == DType::kQ2_K) d = size / (8.0f * 2.0f);
+    if (type == DType::kQ3_K) d = size / (18.0f * 2.0f);
+    if (type == DType::kIQ4_NL) d = size / 70.0f;
+    if (type == DType::kIQ4_XS) d = size / (18.0f * 70.0f);
+    if (type == DType::kMXFP4) {
+      const int exponent = std::ilogb(size / 3.0f) + static_cast<int>(random_() % 3);
+      data[at] = static_cast<std::byte>(127 + exponent);
+      continue;
+    }
     const uint16_t scale = HalfBits(d * factor(random_));
     const uint16_t minimum =
         HalfBits(type == DType::kQ4_1 || type == DType::kQ5_1 ? -size * factor(random_)
                                                               : size / 32.0f * factor(random_));
-    std::memcpy(data + at + (type == DType::kQ6_K ? 208 : 0), &scale, 2);
+    const int place = type == DType::kQ6_K   ? 208
+                      : type == DType::kQ2_K ? 80
+                      : type == DType::kQ3_K ? 108
+                                             : 0;
+    std::memcpy(data + at + place, &scale, 2);
+    if (type == DType::kQ2_K) std::memcpy(data + at + place + 2, &minimum, 2);
     if (type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kQ4_K ||
         type == DType::kQ5_K) {
       std::memcpy(data + at + 2, &minimum, 2);

@@ -12,10 +12,11 @@
 namespace quire::kernels::test {
 
 // All formats that a weight may have.
-inline constexpr DType kAllTypes[] = {DType::kF32,    DType::kF16,  DType::kBF16, DType::kQ8_0,
-                                      DType::kQ4_0,   DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
-                                      DType::kQ4_K,   DType::kQ5_K, DType::kQ6_K, DType::kG4,
-                                      DType::kG4_128, DType::kG8,   DType::kF8};
+inline constexpr DType kAllTypes[] = {
+    DType::kF32,  DType::kF16,  DType::kBF16,   DType::kQ8_0,   DType::kQ4_0,
+    DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,   DType::kQ4_K,   DType::kQ5_K,
+    DType::kQ6_K, DType::kG4,   DType::kG4_128, DType::kG8,     DType::kF8,
+    DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
 
 // Owns the bytes that WeightSources point into.
 class WeightStore {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "kernels/cuda/backend/weight_loader.h"
-#include "kernels/grouped_blocks.h"
 
 namespace quire::kernels::cuda {
 namespace {
@@ -22,13 +21,17 @@ bool IsQuantised(const Weight& weight) {
                      [](const WeightSource& source) { return BlockElements(source.type) > 1; });
 }
 
+bool HasKernel(DType type) { return CanStayQuantised(type, BlockElements(type)); }
+
 // Why no part may stay quantised; null: those of quantised types do.
 const char* WhyExpanded(const Weight& weight, const WeightRole& role) {
   if (role.expand) return "as was asked for";
   DType before{};
   int64_t row = 0;
   for (const WeightSource& source : weight.parts) {
-    if (grouped::IsGrouped(source.type)) return "no kernel of a GPU reads its format yet";
+    if (BlockElements(source.type) > 1 && !HasKernel(source.type)) {
+      return "no kernel of a GPU reads its format yet";
+    }
     if (BlockElements(source.type) > 1 && !CanStayQuantised(source.type, source.cols)) {
       return "its rows are no whole blocks";
     }

@@ -76,6 +76,43 @@ void ExpandQ6(const std::byte* block, float* out) {
   }
 }
 
+void ExpandQ2(const std::byte* block, float* out) {
+  const float d = Half(block + gguf::kQ2Super);
+  const float d_minimum = Half(block + gguf::kQ2Super + 2);
+  for (int group = 0; group < gguf::kGroupsOfK; ++group) {
+    uint8_t q[gguf::kGroup];
+    gguf::ReadQ2(block, group, q);
+    for (int j = 0; j < gguf::kGroup; ++j) {
+      const uint8_t both = gguf::U8(block + 2 * group + j / 16);
+      const float step = d * static_cast<float>(both & 15);
+      const float least = d_minimum * static_cast<float>(both >> 4);
+      *out++ = std::fma(step, static_cast<float>(q[j]), -least);
+    }
+  }
+}
+
+void ExpandQ3(const std::byte* block, float* out) {
+  const float d = Half(block + gguf::kQ3Super);
+  for (int group = 0; group < gguf::kGroupsOfK; ++group) {
+    uint8_t q[gguf::kGroup];
+    gguf::ReadQ3(block, group, q);
+    for (int j = 0; j < gguf::kGroup; ++j) {
+      const auto scale = static_cast<float>(gguf::ReadQ3Scale(block, 2 * group + j / 16));
+      *out++ = d * scale * static_cast<float>(q[j] - 4);
+    }
+  }
+}
+
+void ExpandTable(DType type, const std::byte* block, float* out) {
+  for (int group = 0; group < BlockElements(type) / gguf::kGroup; ++group) {
+    float scale = type == DType::kMXFP4 ? std::ldexp(1.0f, gguf::U8(block) - 128) : Half(block);
+    if (type == DType::kIQ4_XS) scale *= static_cast<float>(gguf::ReadIq4Scale(block, group));
+    uint8_t q[gguf::kGroup];
+    gguf::ReadTableCodes(type, block, group, q);
+    for (const uint8_t code : q) *out++ = scale * static_cast<float>(gguf::TableOf(type)[code]);
+  }
+}
+
 void ExpandBlock(DType type, const std::byte* block, float* out) {
   switch (type) {
     case DType::kF32:
@@ -94,6 +131,14 @@ void ExpandBlock(DType type, const std::byte* block, float* out) {
       return ExpandK45(type, block, out);
     case DType::kQ6_K:
       return ExpandQ6(block, out);
+    case DType::kQ2_K:
+      return ExpandQ2(block, out);
+    case DType::kQ3_K:
+      return ExpandQ3(block, out);
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
+    case DType::kMXFP4:
+      return ExpandTable(type, block, out);
     case DType::kG4:
     case DType::kG4_128:
     case DType::kG8:

@@ -22,7 +22,8 @@ bool FitsHalf(const Weight& weight) {
   return !weight.parts.empty() &&
          std::all_of(weight.parts.begin(), weight.parts.end(), [](const WeightSource& source) {
            return source.type == DType::kF16 ||
-                  (BlockElements(source.type) > 1 && !grouped::IsGrouped(source.type));
+                  (BlockElements(source.type) > 1 && source.type != DType::kMXFP4 &&
+                   !grouped::IsGrouped(source.type));
          });
 }
 

@@ -245,7 +245,9 @@ def make_checkpoint(name):
 # --- GGUF ---------------------------------------------------------------------------------------
 
 TYPES = gguf.GGMLQuantizationType
-K_QUANTS = {TYPES.Q4_K, TYPES.Q5_K, TYPES.Q6_K}
+K_QUANTS = {TYPES.Q2_K, TYPES.Q3_K, TYPES.Q4_K, TYPES.Q5_K, TYPES.Q6_K, TYPES.IQ4_NL, TYPES.IQ4_XS}
+# Where the step lies, and the size of the numbers that it is multiplied by.
+STEPS = {TYPES.Q3_K: (108, 18.5 * 2.3), TYPES.IQ4_NL: (0, 70.0), TYPES.IQ4_XS: (0, 70.0 * 18.5)}
 
 
 def random_blocks(kind, rows, cols, rng):
@@ -257,6 +259,14 @@ def random_blocks(kind, rows, cols, rng):
         data[:, :, 192:208] = scales.view(numpy.uint8)
         step = numpy.full((rows, cols // size, 1), 1.5 / cols ** 0.5 / (18.5 * 37), numpy.float16)
         data[:, :, 208:210] = step.view(numpy.uint8)
+    elif kind in STEPS:
+        place, size_of_code = STEPS[kind]
+        step = numpy.full((rows, cols // size, 1), 1.5 / cols ** 0.5 / size_of_code, numpy.float16)
+        data[:, :, place:place + 2] = step.view(numpy.uint8)
+    elif kind == TYPES.Q2_K:
+        step = numpy.full((rows, cols // size, 1), 1.5 / cols ** 0.5 / 12, numpy.float16)
+        data[:, :, 80:82] = step.view(numpy.uint8)
+        data[:, :, 82:84] = (step * 1.5).astype(numpy.float16).view(numpy.uint8)
     else:
         levels = 15 if kind == TYPES.Q4_K else 31
         step = numpy.full((rows, cols // size, 1), 3.0 / cols ** 0.5 / (levels * 40), numpy.float16)
@@ -367,6 +377,11 @@ GGUF_MODELS = {
               tie_word_embeddings=False) | {"hidden_size": 256, "intermediate_size": 256},
         [[Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.Q8_0, Q.Q4_0, Q.Q4_1, Q.Q5_0],
          [Q.Q5_1, Q.F16, Q.BF16, Q.F32, Q.Q6_K, Q.Q4_K, Q.Q5_K]], Q.Q8_0),
+    "gguf-llama-few-bits": (
+        llama(num_attention_heads=4, num_key_value_heads=1, head_dim=64, rope_theta=10000.0,
+              tie_word_embeddings=True)
+        | {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 1},
+        [[Q.Q2_K, Q.Q3_K, Q.IQ4_NL, Q.IQ4_XS, Q.MXFP4, Q.Q2_K, Q.Q3_K]], Q.Q8_0),
     "gguf-qwen2": (
         model("Qwen2ForCausalLM", "qwen2", num_attention_heads=4, num_key_value_heads=2, head_dim=16,
               rope_theta=1000000.0, rms_norm_eps=1e-6, tie_word_embeddings=True),

@@ -173,9 +173,9 @@ TEST(Gguf, RefusesTensorsThatLie) {
 }
 
 TEST(Gguf, RefusesTensorTypesByName) {
-  ExpectRefused(GgufMaker().Tensor("blk.0.w", {256}, 10, 0).Make(256),
-                "tensor \"blk.0.w\" has type Q2_K; served are F32");
-  ExpectRefused(GgufMaker().Tensor("w", {256}, 20, 0).Make(256), "IQ4_NL");
+  ExpectRefused(GgufMaker().Tensor("blk.0.w", {256}, 34, 0).Make(256),
+                "tensor \"blk.0.w\" has type TQ1_0; served are F32");
+  ExpectRefused(GgufMaker().Tensor("w", {256}, 16, 0).Make(256), "IQ2_XXS");
   ExpectRefused(GgufMaker().Tensor("w", {256}, 4242, 0).Make(256), "number 4242");
 }
 

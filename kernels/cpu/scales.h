@@ -1,0 +1,87 @@
+// Scales of packed panels: what sixteen rows' codes are multiplied by, and what is added.
+#pragma once
+
+#include "kernels/cpu/formats.h"
+#include "kernels/cpu/packed_matrix.h"
+
+namespace quire::kernels::cpu {
+
+// The factor (over 2^24) and the addend of each row for 16 k (HasHalves) or 32 k. Of grouped
+// formats the addend is the zero: of G4 as integers in every byte, of G8 times 2^24. F8 has the
+// plain factor.
+template <class V>
+struct Scales {
+  typename V::F scale;
+  typename V::F minimum;
+};
+
+// `at` has sixteen scales and, behind them, sixteen zeros.
+template <class V, DType kType>
+[[gnu::always_inline]] inline Scales<V> ReadGroupedScales(const std::byte* at) {
+  Scales<V> s{V::AsFloat(V::LoadInt(at)), V::Zero()};
+  if constexpr (kType == DType::kF8) return s;
+  s.scale = V::Mul(s.scale, V::Set(0x1p-24f));
+  if constexpr (kType == DType::kG8) {
+    s.minimum = V::Mul(V::ToFloat(V::LoadSignedBytes(at + 64)), V::Set(0x1p24f));
+  } else {
+    const auto zero = V::LoadUnsignedBytes(at + 64);
+    const auto pair = V::Or(zero, V::template ShiftLeft<8>(zero));
+    s.minimum = V::AsFloat(V::Or(pair, V::template ShiftLeft<16>(pair)));
+  }
+  return s;
+}
+
+template <class V, DType kType>
+[[gnu::always_inline]] inline Scales<V> ReadScales(const std::byte* panel, int64_t block,
+                                                   int half) {
+  const std::byte* scales = panel + BlockOffset(kType, block);
+  const std::byte* supers = panel + SuperOffset(kType, block);
+  if constexpr (grouped::IsGrouped(kType)) {
+    return ReadGroupedScales<V, kType>(SuperBytes(kType) > 0 ? supers : scales);
+  }
+  Scales<V> s{V::Zero(), V::Zero()};
+  if constexpr (kType == DType::kQ4_K || kType == DType::kQ5_K) {
+    const auto d = V::LoadHalf(supers);
+    const auto dmin = V::LoadHalf(supers + 32);
+    s.scale = V::Mul(d, V::ToFloat(V::LoadUnsignedBytes(scales)));
+    s.minimum = V::Neg(V::Mul(dmin, V::ToFloat(V::LoadUnsignedBytes(scales + 16))));
+  } else if constexpr (kType == DType::kQ6_K || kType == DType::kQ3_K) {
+    const auto d = V::LoadHalf(supers);
+    s.scale = V::Mul(d, V::ToFloat(V::LoadSignedBytes(scales + 16 * half)));
+  } else if constexpr (kType == DType::kQ2_K) {
+    const auto d = V::LoadHalf(supers);
+    const auto dmin = V::LoadHalf(supers + 32);
+    const auto both = V::LoadUnsignedBytes(scales + 16 * half);
+    s.scale = V::Mul(d, V::ToFloat(V::And(both, V::SetInt(15))));
+    s.minimum = V::Neg(V::Mul(dmin, V::ToFloat(V::template ShiftRight<4>(both))));
+  } else if constexpr (kType == DType::kIQ4_XS) {
+    s.scale = V::Mul(V::LoadHalf(supers), V::ToFloat(V::LoadSignedBytes(scales)));
+  } else if constexpr (kType == DType::kMXFP4) {
+    // 2^(e − 127) from its exponent, halved because the table is doubled.
+    const auto power = V::AsFloat(V::template ShiftLeft<23>(V::LoadUnsignedBytes(scales)));
+    s.scale = V::Mul(power, V::Set(0.5f));
+  } else if constexpr (HasMinimum(kType)) {
+    s.scale = V::LoadHalf(scales);
+    s.minimum = V::LoadHalf(scales + 32);
+  } else {
+    s.scale = V::LoadHalf(scales);
+  }
+  s.scale = V::Mul(s.scale, V::Set(0x1p-24f));
+  return s;
+}
+
+// The scales of one block: of its first and its second 16 k (the same except where HasHalves).
+template <class V>
+struct BlockScales {
+  Scales<V> half[2];
+};
+
+template <class V, DType kType>
+[[gnu::always_inline]] inline BlockScales<V> ReadBlockScales(const std::byte* panel,
+                                                             int64_t block) {
+  const Scales<V> first = ReadScales<V, kType>(panel, block, 0);
+  if constexpr (!HasHalves(kType)) return {{first, first}};
+  return {{first, ReadScales<V, kType>(panel, block, 1)}};
+}
+
+}  // namespace quire::kernels::cpu
