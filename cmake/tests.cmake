@@ -19,6 +19,7 @@ quire_test(common/text BOTH MINUTES 0.4 ASAN_MINUTES 0.5
        GemmaGgufTest* *RealTokenizer* DetokenizerTest.EverySplitOf*  # Rust: not instrumented
   DEPS common/text)
 quire_test(common/grammar MINUTES 0.3 ASAN_MINUTES 0.5 SOURCES tests/common/text/text_fixtures.cc DEPS common/grammar)
+quire_program(constraint_check tests/common/grammar/program/constraint_check.cc DEPS common/grammar common/json)
 quire_test(common/trace THREADS * DEPS common/trace)
 quire_test(common/wire THREADS * DEPS common/wire)
 quire_test(kernels COMPUTES BOTH MINUTES 1.0 ASAN_MINUTES 1.0 THREADS ThreadPool* *Program* *Backend*
@@ -276,6 +277,7 @@ endif()
 quire_fuzz(json DEPS common/json)
 quire_fuzz(tokenizer DEPS common/text)
 quire_fuzz(chat_template DEPS common/text)
+quire_fuzz(constraint DEPS common/grammar)
 quire_fuzz(safetensors DEPS worker/load)
 quire_fuzz(gguf DEPS worker/model)
 quire_fuzz(model_config DEPS worker/model)

@@ -24,6 +24,7 @@ ITEMS = [
     ("NCCL", ["python3", TOOLKIT, "nccl"]),
     ("headers of NVML", ["python3", TOOLKIT, "nvml"]),
     ("headers of cuBLAS", ["python3", TOOLKIT, "cublas"]),
+    ("schema suite", ["python3", "tests/common/grammar/suite.py"]),
     ("real tokenizers", ["bash", "tests/golden/text/fetch_tokenizers.sh"]),
     ("gemma3-270m", ["python3", "models/fetch/fetch_model.py", "gemma3-270m"]),
 ]

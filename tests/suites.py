@@ -46,6 +46,7 @@ SUITES = [
     tests("deploy", BOTH, 0.5, "tests/deploy/static_test.py"),
     tests("chart", BOTH, 0.3, "tests/deploy/helm_test.py"),
     bash("bridge", BOTH, 1.0, "tests/common/text/bridge.sh"),
+    tests("constraints", BOTH, 0.3, "tests/common/grammar/constraints_test.py"),
     tests("conformance", BOTH, 1.0, "tests/conformance/conformance_test.py", "tests/conformance/grpc_interop_test.py"),
     tests("load-tool", (LONG,), 1.5, "tests/conformance/load_tool_test.py"),
     tests("process", BOTH, 1.0, "tests/process/serve_test.py"),
