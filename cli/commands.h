@@ -37,6 +37,7 @@ int RunTop(const CommandInputs& inputs);
 int RunTrace(const CommandInputs& inputs);
 int RunBench(const CommandInputs& inputs);
 int RunMakeWeights(const CommandInputs& inputs);
+int RunParse(const CommandInputs& inputs);
 int RunConfig(const CommandInputs& inputs);
 int RunCompletion(const CommandInputs& inputs);
 int RunManual(const CommandInputs& inputs);

@@ -8,6 +8,7 @@ target_link_libraries(quire_test_support PUBLIC quire_worker_engine)
 
 quire_test(common DEPS common)
 quire_test(common/json DEPS common/json)
+quire_test(common/dialect BOTH COMPUTES MINUTES 0.3 ASAN_MINUTES 0.5 DEPS common/dialect)
 quire_test(common/log THREADS * DEPS common/log)
 quire_test(common/metrics THREADS * DEPS common/metrics)
 quire_test(common/config DEPS common/config)

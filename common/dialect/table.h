@@ -1,0 +1,14 @@
+// The dialects that the table in table.cc lists; each is defined in the file of its form.
+#pragma once
+
+#include "common/dialect/dialect.h"
+
+namespace quire::dialect {
+
+extern const Dialect kHermes, kLlama3Json, kGranite, kPhi4MiniJson, kCohere, kMistral, kDeepSeekV3,
+    kDeepSeekV31, kKimiK2;                                                     // json_dialects.cc
+extern const Dialect kQwen3Coder, kSeedOss, kMiniMaxM2, kDeepSeekV32, kGlm45;  // tagged_dialects.cc
+extern const Dialect kPythonic, kLlama4Pythonic, kGemma4, kFunctionGemma,
+    kOpenAi;  // literal_dialects.cc
+
+}  // namespace quire::dialect

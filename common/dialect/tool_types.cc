@@ -1,0 +1,146 @@
+#include "common/dialect/tool_types.h"
+
+#include "common/ascii.h"
+#include "common/dialect/scan.h"
+#include "common/json/json.h"
+
+namespace quire::dialect {
+namespace {
+
+constexpr int kMaxReferences = 8;    // of $ref, one behind the other
+constexpr int kMaxAlternatives = 8;  // of anyOf inside anyOf
+
+TypeSet TypeOfName(std::string_view name) {
+  if (name == "string") return kString;
+  if (name == "integer") return kInteger;
+  if (name == "number") return kNumber;
+  if (name == "boolean") return kBoolean;
+  if (name == "null") return kNull;
+  if (name == "object") return kObject;
+  return name == "array" ? kArray : 0;
+}
+
+TypeSet TypeOfValue(const json::Value& value) {
+  if (value.is_string()) return kString;
+  if (value.is_bool()) return kBoolean;
+  if (value.is_null()) return kNull;
+  if (value.is_object()) return kObject;
+  if (value.is_array()) return kArray;
+  return value.is_double() ? kNumber : kInteger;
+}
+
+// "#/$defs/x" inside `root`; null where it leads nowhere.
+const json::Value* Resolve(const json::Object& root, std::string_view reference) {
+  if (!reference.starts_with("#/")) return nullptr;
+  reference.remove_prefix(2);
+  const json::Object* at = &root;
+  while (true) {
+    const size_t slash = reference.find('/');
+    const json::Value* next = json::Find(*at, reference.substr(0, slash));
+    if (next == nullptr || slash == std::string_view::npos) return next;
+    if (!next->is_object()) return nullptr;
+    at = &next->get_object();
+    reference.remove_prefix(slash + 1);
+  }
+}
+
+TypeSet TypesOf(const json::Value& schema, const json::Object& root, int references, int depth) {
+  if (!schema.is_object() || depth > kMaxAlternatives) return 0;
+  const json::Object& object = schema.get_object();
+  TypeSet types = 0;
+  if (const json::Value* type = json::Find(object, "type"); type != nullptr) {
+    if (type->is_string()) types |= TypeOfName(json::View(type->get_string()));
+    if (type->is_array()) {
+      for (const json::Value& one : type->get_array()) {
+        if (one.is_string()) types |= TypeOfName(json::View(one.get_string()));
+      }
+    }
+  }
+  for (const std::string_view key : {"anyOf", "oneOf", "allOf"}) {
+    const json::Value* list = json::Find(object, key);
+    if (list == nullptr || !list->is_array()) continue;
+    for (const json::Value& one : list->get_array()) {
+      types |= TypesOf(one, root, references, depth + 1);
+    }
+  }
+  if (const json::Value* to = json::Find(object, "$ref");
+      to != nullptr && to->is_string() && references < kMaxReferences) {
+    const json::Value* target = Resolve(root, json::View(to->get_string()));
+    if (target != nullptr) types |= TypesOf(*target, root, references + 1, depth + 1);
+  }
+  if (types == 0) {
+    const json::Value* values = json::Find(object, "enum");
+    if (values != nullptr && values->is_array()) {
+      for (const json::Value& one : values->get_array()) types |= TypeOfValue(one);
+    }
+    if (object.contains("const")) types |= TypeOfValue(object.at("const"));
+    if (object.contains("properties")) types |= kObject;
+    if (object.contains("items")) types |= kArray;
+  }
+  const json::Value* nullable = json::Find(object, "nullable");
+  if (types != 0 && nullable != nullptr && nullable->is_bool() && nullable->get_bool()) {
+    types |= kNull;
+  }
+  return types;
+}
+
+bool IsNumber(std::string_view text) {
+  return !text.empty() && (text[0] == '-' || (text[0] >= '0' && text[0] <= '9')) && IsJson(text);
+}
+
+}  // namespace
+
+absl::StatusOr<ToolTypes> ToolTypes::FromJson(std::string_view tools) {
+  QUIRE_ASSIGN_OR_RETURN(const json::Value root, json::Parse(tools));
+  if (!root.is_array()) {
+    return InvalidArgument("tools: must be an array of {\"type\": \"function\", \"function\": …}");
+  }
+  ToolTypes out;
+  size_t index = 0;
+  for (const json::Value& tool : root.get_array()) {
+    const std::string where = "tools[" + std::to_string(index++) + "]";
+    QUIRE_ASSIGN_OR_RETURN(const json::Object* object, json::AsObject(tool, where));
+    if (const json::Value* inner = json::Find(*object, "function"); inner != nullptr) {
+      QUIRE_ASSIGN_OR_RETURN(object, json::AsObject(*inner, where + ".function"));
+    }
+    const json::Value* name = json::Find(*object, "name");
+    if (name == nullptr || !name->is_string()) {
+      return InvalidArgument(where + ": the function has no name: add \"name\": \"f\"");
+    }
+    Parameters& parameters = out.functions_[std::string(json::View(name->get_string()))];
+    const json::Value* schema = json::Find(*object, "parameters");
+    if (schema == nullptr || !schema->is_object()) continue;
+    const json::Object& document = schema->get_object();
+    const json::Value* properties = json::Find(document, "properties");
+    if (properties == nullptr || !properties->is_object()) continue;
+    for (const auto& [key, value] : properties->get_object()) {
+      parameters[std::string(key)] = TypesOf(value, document, 0, 0);
+    }
+  }
+  return out;
+}
+
+TypeSet ToolTypes::Of(std::string_view function, std::string_view parameter) const {
+  const auto at = functions_.find(function);
+  if (at == functions_.end()) return 0;
+  const auto type = at->second.find(parameter);
+  return type == at->second.end() ? TypeSet{0} : type->second;
+}
+
+bool IsJson(std::string_view text) { return json::Parse(text).ok(); }
+
+std::string ValueByTypes(std::string_view text, TypeSet types) {
+  const std::string_view plain = Trim(text, " \t\r\n");
+  if ((types & kNull) != 0 && plain == "null") return "null";
+  if ((types & (kInteger | kNumber)) != 0 && IsNumber(plain)) return std::string(plain);
+  if ((types & kBoolean) != 0) {
+    if (EqualsIgnoringCase(plain, "true")) return "true";
+    if (EqualsIgnoringCase(plain, "false")) return "false";
+  }
+  const bool object = (types & kObject) != 0 && plain.starts_with('{');
+  const bool array = (types & kArray) != 0 && plain.starts_with('[');
+  if ((object || array) && IsJson(plain)) return std::string(plain);
+  return Quoted(text);
+}
+
+}  // namespace quire::dialect

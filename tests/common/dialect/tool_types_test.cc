@@ -1,0 +1,61 @@
+// Values typed by schemas, and tools that cannot be read.
+#include "common/dialect/tool_types.h"
+
+#include <gtest/gtest.h>
+
+namespace quire::dialect {
+namespace {
+
+TEST(ToolTypes, TypesValuesAsTheyAreWritten) {
+  EXPECT_EQ(ValueByTypes("1", kString), "\"1\"");
+  EXPECT_EQ(ValueByTypes("1", 0), "\"1\"");
+  EXPECT_EQ(ValueByTypes(" 1 ", kInteger), "1");
+  EXPECT_EQ(ValueByTypes("1.50", kNumber), "1.50");
+  EXPECT_EQ(ValueByTypes("108.", kNumber), "\"108.\"");
+  EXPECT_EQ(ValueByTypes("1e400", kNumber), "\"1e400\"");
+  EXPECT_EQ(ValueByTypes("True", kBoolean), "true");
+  EXPECT_EQ(ValueByTypes("yes", kBoolean), "\"yes\"");
+  EXPECT_EQ(ValueByTypes("null", kString | kNull), "null");
+  EXPECT_EQ(ValueByTypes("null", kString), "\"null\"");
+  EXPECT_EQ(ValueByTypes("none", kInteger | kNull), "\"none\"");
+  EXPECT_EQ(ValueByTypes("{\"a\":1.0}", kString | kObject), "{\"a\":1.0}");
+  EXPECT_EQ(ValueByTypes("{a}", kObject), "\"{a}\"");
+  EXPECT_EQ(ValueByTypes("[1]", kObject), "\"[1]\"");
+}
+
+TEST(ToolTypes, ReadsSchemas) {
+  const auto types = ToolTypes::FromJson(R"([{"name": "f", "parameters": {"properties": {
+      "a": {"type": ["integer", "null"]}, "b": {"oneOf": [{"type": "string"}, {"enum": [1]}]},
+      "c": {"$ref": "#/$defs/C"}, "d": {"properties": {}}, "e": {"const": true}, "g": {},
+      "h": {"type": "string", "nullable": true}},
+      "$defs": {"C": {"$ref": "#/$defs/D"}, "D": {"items": {}}}}},
+      {"type": "function", "function": {"name": "g"}}])");
+  ASSERT_TRUE(types.ok()) << types.status();
+  EXPECT_EQ(types->Of("f", "a"), kInteger | kNull);
+  EXPECT_EQ(types->Of("f", "b"), kString | kInteger);
+  EXPECT_EQ(types->Of("f", "c"), kArray);
+  EXPECT_EQ(types->Of("f", "d"), kObject);
+  EXPECT_EQ(types->Of("f", "e"), kBoolean);
+  EXPECT_EQ(types->Of("f", "g"), 0);
+  EXPECT_EQ(types->Of("f", "h"), kString | kNull);
+  EXPECT_EQ(types->Of("g", "a"), 0);
+  EXPECT_EQ(types->Of("h", "a"), 0);
+}
+
+TEST(ToolTypes, ReferencesThatTurnInCirclesEnd) {
+  const auto types = ToolTypes::FromJson(R"([{"name": "f", "parameters": {"properties": {
+      "a": {"$ref": "#/properties/a"}, "b": {"$ref": "elsewhere"}}}}])");
+  ASSERT_TRUE(types.ok()) << types.status();
+  EXPECT_EQ(types->Of("f", "a"), 0);
+  EXPECT_EQ(types->Of("f", "b"), 0);
+}
+
+TEST(ToolTypes, RefusesWhatIsNoListOfTools) {
+  for (const std::string_view wrong : {"{}", "[1]", "[{}]", "[{\"function\": 1}]", "["}) {
+    const auto types = ToolTypes::FromJson(wrong);
+    EXPECT_TRUE(absl::IsInvalidArgument(types.status())) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace quire::dialect
