@@ -19,6 +19,7 @@ BENCHES = {
     "serve": Bench("serve", (*CPU, *ENGINE, *ROUTER, *WIRE)),
     "start": Bench("start", ("worker/load", "worker/main.cc", "worker/loaded_worker.cc", "cli/serve.cc")),
     "sampling": Bench("sampling", ("kernels/sampling", "worker/sample")),
+    "dialects": Bench("dialects", ("common/dialect",)),
     "collectives": Bench("collectives", ("kernels/collectives",)),
     "ranks": Bench("ranks", ("worker/ranks", "kernels/collectives", "kernels/cpu")),
     "scheduler": Bench("scheduler", ("worker/scheduler", "worker/kv", "worker/engine")),

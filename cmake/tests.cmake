@@ -276,6 +276,7 @@ if(TARGET quire-router)
 endif()
 
 quire_fuzz(json DEPS common/json)
+quire_fuzz(dialect DEPS common/dialect)
 quire_fuzz(tokenizer DEPS common/text)
 quire_fuzz(chat_template DEPS common/text)
 quire_fuzz(constraint DEPS common/grammar)

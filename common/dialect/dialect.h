@@ -88,8 +88,7 @@ struct Dialect {
   Mark quote = {};             // kBraced: both sides of a string
   std::string_view tail = {};  // dropped with all up to the next `>`
   std::string_view part = {};  // a special token that is part of textual marks
-  // By what a chat template (or, without one, a tokenizer's added tokens) is known: any one of
-  // these.
+  // A chat template (or, without one, a tokenizer's added tokens) has all of these.
   std::span<const std::string_view> signs = {};
 };
 

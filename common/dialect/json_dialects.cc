@@ -14,8 +14,7 @@ constexpr Trigger kLlamaTriggers[] = {
     {.mark = {"{"}, .soft = true, .kept = true, .where = Where::kWordStart}};
 constexpr Mark kLlamaDropped[] = {
     {"<|eom_id|>", true}, {"<|eot_id|>", true}, {"<|end_of_text|>", true}};
-constexpr std::string_view kLlamaSigns[] = {"<|python_tag|>", "\"parameters\": dictionary",
-                                            "<|eom_id|>"};
+constexpr std::string_view kLlamaSigns[] = {"\"parameters\": dictionary of argument name"};
 
 constexpr Trigger kGraniteTriggers[] = {{{"<|tool_call|>", true}}, {{"<tool_call>"}}};
 constexpr Mark kGraniteClosers[] = {{"</tool_call>"}, {"</|tool_call|>"}};
@@ -27,7 +26,7 @@ constexpr Trigger kPhiTriggers[] = {
     {.mark = {"<|tool_call|>", true}}};
 constexpr Mark kPhiClosers[] = {{"<|/tool_call|>", true}};
 constexpr Mark kPhiDropped[] = {{"<|end|>", true}, {"<|endoftext|>", true}};
-constexpr std::string_view kPhiSigns[] = {"<|/tool|>", "functools"};
+constexpr std::string_view kPhiSigns[] = {"<|/tool|>"};
 
 constexpr Trigger kCohereTriggers[] = {{{"<|START_ACTION|>", true}}};
 constexpr Mark kCohereClosers[] = {{"<|END_ACTION|>", true}};
@@ -50,9 +49,7 @@ constexpr Trigger kDeepSeekTriggers[] = {{{"<｜tool▁call▁begin｜>", true}}
 constexpr Mark kDeepSeekOpeners[] = {{"<｜tool▁calls▁begin｜>", true}};
 constexpr Mark kDeepSeekClosers[] = {{"<｜tool▁call▁end｜>", true}, {"<｜tool▁calls▁end｜>", true}};
 constexpr Mark kDeepSeekDropped[] = {{"<｜end▁of▁sentence｜>", true}};
-constexpr std::string_view kDeepSeek3Signs[] = {
-    "<｜tool▁sep｜>' + tool['function']['name'] + '\\n'",
-    "<｜tool▁sep｜>\" + tool[\"function\"][\"name\"]", "```json"};
+constexpr std::string_view kDeepSeek3Signs[] = {"<｜tool▁calls▁begin｜>", "```json"};
 constexpr std::string_view kDeepSeek31Signs[] = {"<｜tool▁calls▁begin｜>"};
 
 constexpr Trigger kKimiTriggers[] = {{{"<|tool_call_begin|>", true}}};

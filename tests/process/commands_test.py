@@ -55,6 +55,35 @@ def test_every_command_refuses_an_unknown_flag_with_the_nearest_one():
     expect(code == 2 and "Usage: quire COMMAND" in err, err)
 
 
+def test_parse_takes_an_answer_apart_and_names_what_it_knows():
+    raw = ("<think>\nhm\n</think>\n\nSure.\n<tool_call>\n<function=f>\n<parameter=n>\n1.50\n</parameter>\n<parameter=s>\n1\n</parameter>\n"
+           "</function>\n</tool_call>")
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"n": {"type": "number"}, "s": {"type": "string"}}}}}]
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "tools.json"
+        path.write_text(json.dumps(tools))
+        said = set()
+        for cut in ("1", "7", "random:3", "100000"):
+            code, out, err = quire("parse", "--dialect", "qwen3_coder", "--tools", path, "--cut", cut, stdin=raw)
+            expect((code, err) == (0, ""), (code, err))
+            said.add(out)
+        expect(said == {'{"content": "Sure.", "reasoning": "hm", "tool_calls": [{"name": "f", "arguments": {"n": 1.50, "s": "1"}}]}\n'}, said)
+        path.write_text("{}")
+        code, _, err = quire("parse", "--dialect", "hermes", "--tools", path, stdin="")
+        expect(code == 2 and "tools: must be an array" in err, (code, err))
+    code, out, _ = quire("parse", "--dialect", "hermes", stdin='<tool_call>{"name": "f", "arguments": {"a": 108.}}')
+    expect(code == 0 and json.loads(out)["tool_calls"] == [{"name": "f", "arguments": '{"a": 108.}'}], out)
+    code, out, _ = quire("parse", "--dialect", "hermes", "--reasoning-open", stdin="hm</think>yes")
+    expect(json.loads(out) == {"content": "yes", "reasoning": "hm", "tool_calls": []}, out)
+    for flags, mention in ((["--dialect", "klingon"], "--dialect: must be one of cohere, "), ([], "--dialect: must be one of cohere, "),
+                           (["--dialect", "hermes", "--reasoning", "deep"], "--reasoning: must be one of cohere, deepseek_r1"),
+                           (["--dialect", "hermes", "--cut", "0"], "--cut: must be a number"),
+                           (["--dialect", "hermes", "--cut", "random:x"], "--cut: must be a number"),
+                           (["--dialect", "hermes", "--tools", "/nowhere"], "--tools: /nowhere cannot be read")):
+        code, out, err = quire("parse", *flags, stdin="x")
+        expect(code == 2 and out == "" and mention in err and len(err.splitlines()) == 1, (flags, code, out, err))
+
+
 def test_every_command_refuses_a_broken_file_with_its_line():
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "quire.yaml"
