@@ -99,6 +99,7 @@ struct Thoughts {
   std::span<const Mark> closes = {};
   std::string_view label = {};  // dropped at the beginning of a thought: "thought\n"
   bool opened = false;          // the template opens the thought, whether it is said or not
+  bool words = false;           // the marks are words of prose: blanks beside them are theirs
   bool at_start = false;        // the mark counts at the beginning of the answer alone
   bool repeats = false;         // a thought may come again
 };

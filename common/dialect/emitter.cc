@@ -36,7 +36,7 @@ void Emitter::ReleaseContentSpace() {
   if (next_message_ && has_content_) held = "\n";
   next_message_ = false;
   if (marked_ && !has_content_) {
-    const size_t newline = held.find_last_of("\r\n");
+    const size_t newline = held.find_last_of(words_ ? " \t\r\n" : "\r\n");
     if (newline != std::string_view::npos) held.remove_prefix(newline + 1);
   }
   Add(Event::Kind::kContent, held);
@@ -63,7 +63,7 @@ void Emitter::Content(std::string_view text) {
 void Emitter::Reasoning(std::string_view text) {
   while (!text.empty()) {
     const char c = text.front();
-    if (IsNewline(c)) {
+    if (IsNewline(c) || (words_ && IsSpace(c))) {
       if (thought_begun_) thought_space_ += c;
       text.remove_prefix(1);
       if (thought_space_.size() >= kMaxHeldSpace) {
@@ -76,7 +76,7 @@ void Emitter::Reasoning(std::string_view text) {
     thought_begun_ = has_thought_ = true;
     Add(Event::Kind::kReasoning, thought_space_);
     thought_space_.clear();
-    const std::string_view line = text.substr(0, text.find_first_of("\r\n"));
+    const std::string_view line = text.substr(0, text.find_first_of(words_ ? " \t\r\n" : "\r\n"));
     Add(Event::Kind::kReasoning, line);
     text.remove_prefix(line.size());
   }
@@ -84,8 +84,9 @@ void Emitter::Reasoning(std::string_view text) {
 
 void Emitter::MarkSeen() { marked_ = after_mark_ = true; }
 
-void Emitter::BeginThought() {
+void Emitter::BeginThought(bool words) {
   MarkSeen();
+  words_ = words;
   thought_begun_ = false;
 }
 

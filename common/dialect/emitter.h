@@ -41,7 +41,8 @@ class Emitter {
   void Reasoning(std::string_view text);
   // A mark is here in the content.
   void MarkSeen();
-  void BeginThought();
+  // `words`: its marks are words of prose, so that blanks beside them belong to them too.
+  void BeginThought(bool words = false);
   void EndThought();
   // Of harmony, where an answer has several messages: the next content is another message.
   void NextMessage() { next_message_ = true; }
@@ -80,6 +81,7 @@ class Emitter {
   bool next_message_ = false;
   bool has_thought_ = false;    // in any thought
   bool thought_begun_ = false;  // in this one
+  bool words_ = false;          // of the last thought
   bool in_call_ = false;
   bool overflow_ = false;
   int32_t calls_ = 0;

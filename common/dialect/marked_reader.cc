@@ -194,7 +194,7 @@ class MarkedReader : public Reader {
     mode_ = Mode::kThought;
     thought_seen_ = thought_empty_ = true;
     label_ = !thoughts_.label.empty();
-    out_.BeginThought();
+    out_.BeginThought(thoughts_.words);
   }
 
   // A mark that counts.

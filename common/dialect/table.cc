@@ -50,6 +50,7 @@ constexpr Thoughts kThoughts[] = {
      .about = "“Here is my thought process:” at the beginning, up to “Here is my response:”",
      .opens = kProcess,
      .closes = kResponse,
+     .words = true,
      .at_start = true},
     {.name = "gemma4",
      .about = "`<|channel>thought` … `<channel|>`, once or several times",

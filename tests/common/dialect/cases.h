@@ -307,6 +307,7 @@ inline const std::vector<Case> kCases = {
      "<tool_call>[{\"name\": \"f\", \"arguments\": \"{}\"}]</tool_call>",
      "",
      {{"f", "{}"}}},
+    {"granite", "Here is my thought process: a b Here is my response: yes", "yes", {}, "a b"},
     {"granite", "Here is my thought process:\nhm\nHere is my response:\nyes", "yes", {}, "hm"},
     {"granite",
      "I said: Here is my thought process: x",
