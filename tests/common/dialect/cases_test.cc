@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "common/dialect/parser.h"
+#include "common/dialect/scan.h"
 #include "tests/common/dialect/cases.h"
 #include "tests/common/dialect/support.h"
 
@@ -142,6 +143,53 @@ TEST(DialectTokens, EachFormTakesItsMarksAsTokens) {
       {{"<"}, {"｜DSML｜", true}, {"invoke name=\"f\">"}, {"</"}, {"｜DSML｜", true}, {"invoke>"}});
   ASSERT_EQ(dsml.calls.size(), 1u);
   EXPECT_EQ(dsml.content, "");
+}
+
+// `text` with the dialect's special marks as tokens, the rest byte by byte or in one piece.
+std::vector<Piece> AsTokens(const Dialect& dialect, std::string_view text, bool bytes) {
+  std::vector<std::string_view> marks = {dialect.named.separator.text,
+                                         dialect.named.id.text,
+                                         dialect.quote.text,
+                                         "<|channel|>",
+                                         "<|constrain|>",
+                                         "<|message|>",
+                                         "<|call|>"};
+  for (const Trigger& trigger : dialect.triggers) {
+    if (trigger.mark.special) marks.push_back(trigger.mark.text);
+  }
+  for (const auto& list : {dialect.openers, dialect.closers}) {
+    for (const Mark& mark : list) {
+      if (mark.special) marks.push_back(mark.text);
+    }
+  }
+  std::vector<Piece> pieces;
+  while (!text.empty()) {
+    const Match mark = MatchAt(text, marks, false);
+    const bool found = mark.kind == Match::Kind::kMark;
+    const std::string piece(text.substr(0, found ? marks[mark.index].size() : 1));
+    text.remove_prefix(piece.size());
+    if (!found && !bytes && !pieces.empty() && !pieces.back().special) {
+      pieces.back().text += piece;
+    } else {
+      pieces.push_back({piece, found});
+    }
+  }
+  return pieces;
+}
+
+TEST(DialectTokens, AnAnswerInTokensSaysWhatItsTextSays) {
+  for (const Dialect* dialect : Dialects()) {
+    ParserOptions options = OptionsOf(dialect->name);
+    const std::string text = std::string(dialect->example) + std::string(dialect->example);
+    const Answer written = ParseWhole(options, text);
+    options.tokens = true;
+    EXPECT_GE(written.calls.size(), 2u) << dialect->name;
+    for (const bool bytes : {false, true}) {
+      const Answer tokens = ParsePieces(options, AsTokens(*dialect, text, bytes));
+      EXPECT_EQ(tokens.calls, written.calls) << dialect->name;
+      EXPECT_EQ(tokens.content, written.content) << dialect->name;
+    }
+  }
 }
 
 TEST(DialectTokens, AnEndOfTurnEndsACallAndIsNoText) {
