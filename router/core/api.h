@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/wire/constraint.h"
 #include "common/wire/sampling.h"
 #include "router/core/tenant.h"
+#include "router/core/tools.h"
 
 namespace quire {
 
@@ -103,6 +105,11 @@ struct GenerateRequest {
   std::string model;       // a served name; empty: the only one
   Prompt prompt;
   SamplingOptions sampling;
+  Constraint constraint;
+  std::string_view constraint_field = "response_format";  // what the client called it, a literal
+  bool read_answer = false;  // content, thoughts and tool calls of the answer come apart
+  ToolUse tool_use;
+  Thinking thinking;
   bool chat_defaults = false;  // max_tokens defaults to the rest of the context, not to 16
   bool streaming = false;      // false: the pipeline is the taker, there is no client window
   bool echo = false;           // the prompt's text is a part of the answer
@@ -148,13 +155,15 @@ struct Delta {
   uint32_t choice = 0;
   uint64_t first_index = 0;
   std::string text;
+  std::string reasoning;                  // with read_answer, like what follows
+  std::vector<ToolCallDelta> tool_calls;  // in the order in which the model wrote them
   std::vector<TokenId> ids;
   std::vector<TokenLogprob> logprobs;
 };
 
 struct ChoiceEnd {
   uint32_t choice = 0;
-  std::string finish_reason;               // "stop", "length"
+  std::string finish_reason;               // "stop", "length", "tool_calls"
   std::optional<std::string> stop_string;  // the stop string that matched
   std::optional<TokenId> stop_token;       // the stop token that matched and was requested
 };
@@ -163,6 +172,7 @@ struct Usage {
   uint32_t prompt_tokens = 0;
   uint32_t completion_tokens = 0;
   uint32_t cached_tokens = 0;
+  uint32_t reasoning_tokens = 0;
 };
 
 struct ModelEntry {
