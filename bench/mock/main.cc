@@ -2,6 +2,7 @@
 // timer: what a router sees of a fleet, on one core.
 //
 //   mock_workers --workers=64 --decode-ms=20 --max-num-seqs=64
+//   mock_workers --script=rules.json
 //
 // Why not the real engine over a fake model: its scheduler, pages and sampler are most of what a
 // token costs there, and with 64 of them the machine would measure those. Here the sessions and
@@ -19,6 +20,7 @@
 
 #include "bench/flags.h"
 #include "bench/mock/paced_worker.h"
+#include "bench/mock/script.h"
 #include "common/json/json.h"
 #include "common/log/flags.h"
 #include "common/runtime/asio_executor.h"
@@ -53,12 +55,14 @@ struct Options {
   double decode_ms = 20;
   bool prefix_caching = true;
   bool stamps = false;
+  std::string script;         // a file of rules (script.h); empty: tokens that mean nothing
   bool spread_steps = false;  // the steps of worker i come i/workers of a step behind the first's
 };
 
 struct Bundle {
   std::string bytes;
   std::string sha256;
+  std::unique_ptr<Script> script;  // with --script
 };
 
 absl::StatusOr<Bundle> ReadBundle(const Options& options) {
@@ -70,6 +74,12 @@ absl::StatusOr<Bundle> ReadBundle(const Options& options) {
                            read.Read(options.tokenizer, text::kMaxTokenizerJsonBytes));
   }
   Bundle made;
+  if (!options.script.empty()) {
+    RealFiles read;
+    QUIRE_ASSIGN_OR_RETURN(const std::string rules,
+                           read.Read(options.script, text::kMaxTokenizerJsonBytes));
+    QUIRE_ASSIGN_OR_RETURN(made.script, Script::Read(rules, bundle));
+  }
   QUIRE_ASSIGN_OR_RETURN(made.bytes, text::SerializeTextBundle(bundle));
   const std::string hex = text::TextBundleDigest(made.bytes);
   for (size_t i = 0; i + 1 < hex.size(); i += 2) {
@@ -78,7 +88,7 @@ absl::StatusOr<Bundle> ReadBundle(const Options& options) {
   return made;
 }
 
-PaceOptions PaceOf(const Options& options, int32_t worker) {
+PaceOptions PaceOf(const Options& options, const Bundle& bundle, int32_t worker) {
   PaceOptions pace;
   pace.model_id = options.model_id;
   pace.numerics_id = options.numerics;
@@ -91,6 +101,7 @@ PaceOptions PaceOf(const Options& options, int32_t worker) {
   pace.decode_interval = static_cast<Micros>(options.decode_ms * kMicrosPerMilli);
   pace.prefix_caching = options.prefix_caching;
   pace.stamps = options.stamps;
+  pace.script = bundle.script.get();
   if (options.spread_steps) pace.step_phase = pace.decode_interval * worker / options.workers;
   return pace;
 }
@@ -110,7 +121,8 @@ class MockWorker {
  public:
   MockWorker(const Options& options, int32_t index, House& house)
       : model_id_(options.model_id),
-        pace_(PaceOf(options, index), house.executor, [this] { hub_->OnEngineOutput(); }) {
+        pace_(PaceOf(options, house.bundle, index), house.executor,
+              [this] { hub_->OnEngineOutput(); }) {
     WorkerHello hello;
     pace_.Describe(hello);
     hello.epoch = Epoch(house.rng.Next());
@@ -257,6 +269,7 @@ int main(int argc, char** argv) {
                                  {"decode-ms", &options.decode_ms},
                                  {"prefix-caching", &options.prefix_caching},
                                  {"stamps", &options.stamps},
+                                 {"script", &options.script},
                                  {"spread-steps", &options.spread_steps}}))
     return 2;
   signal(SIGPIPE, SIG_IGN);

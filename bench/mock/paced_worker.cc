@@ -142,6 +142,7 @@ void PacedWorker::Apply(const SubmitCommand& command) {
     request->work += resumed.outputs.size();
     if (submit.initial_window > 0) choice.granted = choice.next + submit.initial_window;
   }
+  if (options_.script != nullptr) request->script = options_.script->AnswerTo(submit.prompt_ids);
   BlockHash hash = RootHash(options_.model_id, options_.numerics_id, submit.adapter, submit.salt);
   request->root = hash.low;
   const std::span<const TokenId> prompt(submit.prompt_ids);
@@ -311,6 +312,13 @@ void PacedWorker::BeginDecoding(Micros now) {
   }
 }
 
+TokenId PacedWorker::NextToken(const Request& request, uint32_t choice, Micros now) const {
+  const uint64_t index = request.choices[choice].next;
+  if (request.script) return request.script->at(index);
+  return options_.stamps ? StampOf(now, options_.vocab_size)
+                         : TokenOf(request.seed, choice, index, options_.vocab_size);
+}
+
 void PacedWorker::Emit(Request& request, Micros now) {
   for (uint32_t i = 0; i < request.choices.size(); ++i) {
     Choice& choice = request.choices[i];
@@ -319,19 +327,26 @@ void PacedWorker::Emit(Request& request, Micros now) {
       EndChoice(request, i, EndReason::kLength);
       continue;
     }
+    const uint64_t script_ends = request.script ? request.script->size() : UINT64_MAX;
+    if (choice.next >= script_ends) {
+      EndChoice(request, i, EndReason::kStop);
+      continue;
+    }
     if (choice.next >= choice.granted) continue;  // its client reads more slowly than it writes
     Output& output = WordsTo(request.router).outputs.emplace_back();
     output.key = request.key;
     output.choice = i;
     output.first_index = choice.next;
-    output.ids.push_back(options_.stamps
-                             ? StampOf(now, options_.vocab_size)
-                             : TokenOf(request.seed, i, choice.next, options_.vocab_size));
+    output.ids.push_back(NextToken(request, i, now));
     ++choice.next;
     ++choice.generated;
     ++counters_.tokens;
     const bool full = request.prompt_tokens + choice.next >= options_.max_model_len;
-    if (full || choice.next >= request.max_tokens) EndChoice(request, i, EndReason::kLength);
+    if (choice.next >= script_ends) {
+      EndChoice(request, i, EndReason::kStop);
+    } else if (full || choice.next >= request.max_tokens) {
+      EndChoice(request, i, EndReason::kLength);
+    }
   }
 }
 

@@ -3,7 +3,8 @@
 //
 // Owner: its program, on the executor that its AttachHub runs on.
 //  1. Output `index` of a choice is TokenOf(seed, choice, index), whichever workers write the
-//     answer: streams can be checked without a reference run.
+//     answer: streams can be checked without a reference run. With a script it is the script's
+//     answer to the prompt, which ends with its last token.
 //  2. At most max_num_seqs requests run and max_waiting wait; more are refused.
 //  3. A request holds the blocks that it can ever need from its admission to its end. free +
 //     evictable + held = capacity.
@@ -16,10 +17,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bench/mock/block_set.h"
+#include "bench/mock/script.h"
 #include "common/runtime/timer.h"
 #include "common/wire/hello.h"
 #include "worker/engine/engine_driver.h"
@@ -58,7 +61,8 @@ struct PaceOptions {
   Micros decode_interval = 20 * kMicrosPerMilli;
   Micros step_phase = -1;  // steps come at NextAtPhase; −1: counted from the first row's begin
   bool prefix_caching = true;
-  bool stamps = false;  // StampOf instead of TokenOf
+  bool stamps = false;             // StampOf instead of TokenOf
+  const Script* script = nullptr;  // outlives the worker
 };
 
 // What it counts for its program; read on the executor.
@@ -106,6 +110,7 @@ class PacedWorker final : public EngineDriver {
     uint64_t root = 0;
     std::vector<uint64_t> chain;  // of its prompt
     std::vector<Choice> choices;
+    std::optional<std::vector<TokenId>> script;
     int64_t blocks = 0;
     Micros first_at = 0;  // admitted: when its prompt is done
     enum class Phase : uint8_t { kWaiting, kPrefill, kDecode } phase = Phase::kWaiting;
@@ -128,6 +133,7 @@ class PacedWorker final : public EngineDriver {
   void Admit(Micros now);
   void BeginDecoding(Micros now);
   void Emit(Request& request, Micros now);
+  TokenId NextToken(const Request& request, uint32_t choice, Micros now) const;
   void Refuse(const SubmitCommand& command, RefusalCode code, std::string message);
   void EndChoice(Request& request, uint32_t choice, EndReason reason);
   void EndAll(Request& request, EndReason reason);

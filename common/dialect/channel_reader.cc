@@ -4,27 +4,32 @@
 #include "common/ascii.h"
 #include "common/dialect/reader.h"
 #include "common/dialect/scan.h"
+#include "common/dialect/table.h"
 
 namespace quire::dialect {
 namespace {
 
-constexpr std::string_view kMarks[] = {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>",
-                                       "<|end|>",   "<|return|>",  "<|call|>"};
-enum MarkOf : size_t { kStart, kChannel, kConstrain, kMessage };  // the others end a message
+enum MarkOf : size_t { kStart, kChannel, kConstrain, kMessage };  // of kHarmonyMarks
 
 class ChannelReader : public Reader {
  public:
-  explicit ChannelReader(const ParserOptions& options) : Reader(options) {}
+  explicit ChannelReader(const ParserOptions& options) : Reader(options) {
+    if (!options.thought_opened) return;
+    part_ = Part::kThought;
+    out_.BeginThought();
+  }
+
+  bool InThought() const override { return part_ == Part::kThought; }
 
  protected:
   void Take(std::string_view& text, bool more) override {
     while (!text.empty()) {
       size_t at = 0;
       if (!options_.tokens && text.front() == '<') {
-        const Match mark = MatchAt(text, kMarks, more);
+        const Match mark = MatchAt(text, kHarmonyMarks, more);
         if (mark.kind == Match::Kind::kMaybe) return;
         if (mark.kind == Match::Kind::kMark) {
-          text.remove_prefix(kMarks[mark.index].size());
+          text.remove_prefix(kHarmonyMarks[mark.index].size());
           At(mark.index);
           continue;
         }
@@ -38,8 +43,8 @@ class ChannelReader : public Reader {
   }
 
   void TakeSpecial(std::string_view token) override {
-    for (size_t i = 0; i < std::size(kMarks); ++i) {
-      if (kMarks[i] == token) return At(i);
+    for (size_t i = 0; i < std::size(kHarmonyMarks); ++i) {
+      if (kHarmonyMarks[i] == token) return At(i);
     }
   }
 
@@ -126,7 +131,7 @@ class ChannelReader : public Reader {
   void Message() {
     constexpr std::string_view kFunctions = "functions.";
     const std::string_view to = Recipient();
-    if (to.starts_with(kFunctions) && to.size() > kFunctions.size() &&
+    if (options_.calls && to.starts_with(kFunctions) && to.size() > kFunctions.size() &&
         out_.BeginCall(to.substr(kFunctions.size()), {})) {
       part_ = Part::kCall;
       return;

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace quire::dialect {
 
@@ -72,6 +73,13 @@ struct TaggedKeys {
   bool newlines = false;  // one newline on each side of a value is markup
 };
 
+// What the ids of calls look like.
+enum class CallIds : unsigned char {
+  kAny,
+  kNine,       // nine letters and digits, which its templates demand
+  kFunctions,  // functions.NAME:INDEX, which its templates read
+};
+
 struct Dialect {
   std::string_view name;      // as --tool-call-parser takes it
   std::string_view families;  // for people
@@ -88,6 +96,7 @@ struct Dialect {
   Mark quote = {};             // kBraced: both sides of a string
   std::string_view tail = {};  // dropped with all up to the next `>`
   std::string_view part = {};  // a special token that is part of textual marks
+  CallIds ids = CallIds::kAny;
   // A chat template (or, without one, a tokenizer's added tokens) has all of these.
   std::span<const std::string_view> signs = {};
 };
@@ -110,6 +119,9 @@ std::span<const Thoughts> AllThoughts();
 // Null for an unknown name. Another server's name of the same dialect is known too.
 const Dialect* FindDialect(std::string_view name);
 const Thoughts* FindThoughts(std::string_view name);
+
+// The marks that come as special tokens where the tokenizer has them; either may be null.
+std::vector<std::string_view> SpecialMarks(const Dialect* dialect, const Thoughts* thoughts);
 
 // "hermes, qwen3_coder, …", for errors and help.
 std::string DialectNames();

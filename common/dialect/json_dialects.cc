@@ -134,6 +134,7 @@ const Dialect kMistral = {
     .dropped = kMistralDropped,
     .json = {.id = "id"},
     .named = {.separator = {"[ARGS]", true}, .id = {"[CALL_ID]", true}, .bare_object = true},
+    .ids = CallIds::kNine,
     .signs = kMistralSigns,
 };
 
@@ -184,6 +185,7 @@ const Dialect kKimiK2 = {
     .named = {.separator = {"<|tool_call_argument_begin|>", true},
               .prefix = "functions.",
               .numbered = true},
+    .ids = CallIds::kFunctions,
     .signs = kKimiSigns,
 };
 

@@ -18,9 +18,11 @@ class MarkedReader : public Reader {
       : Reader(options),
         dialect_(options.dialect != nullptr ? *options.dialect : kNoCalls),
         thoughts_(options.thoughts != nullptr ? *options.thoughts : kNoThoughts) {
-    for (const Trigger& trigger : dialect_.triggers)
-      AddMark(trigger.mark, Kind::kTrigger, &trigger);
-    for (const Mark& mark : dialect_.openers) AddMark(mark, Kind::kOpener);
+    if (options.calls) {
+      for (const Trigger& trigger : dialect_.triggers)
+        AddMark(trigger.mark, Kind::kTrigger, &trigger);
+      for (const Mark& mark : dialect_.openers) AddMark(mark, Kind::kOpener);
+    }
     for (const Mark& mark : dialect_.closers) AddMark(mark, Kind::kCloser);
     for (const Mark& mark : dialect_.dropped) AddMark(mark, Kind::kDropped);
     for (const Mark& mark : thoughts_.opens) AddMark(mark, Kind::kThoughtOpen);
@@ -28,6 +30,12 @@ class MarkedReader : public Reader {
     if (!dialect_.tail.empty()) AddMark({dialect_.tail}, Kind::kTail);
     if (thoughts_.closes.empty()) return;
     if (options.thought_opened || thoughts_.opened) BeginThought();
+  }
+
+  bool InThought() const override {
+    if (mode_ == Mode::kThought) return true;
+    const bool tries = mode_ == Mode::kAttempt || mode_ == Mode::kBody;
+    return tries && from_thought_ && !out_.in_call();
   }
 
  protected:

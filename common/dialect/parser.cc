@@ -66,6 +66,8 @@ std::span<const Event> Parser::Finish() {
 }
 
 std::string_view Parser::limit() const { return reader_->out().limit(); }
+bool Parser::in_thought() const { return reader_->InThought(); }
+bool Parser::in_call() const { return reader_->out().in_call(); }
 
 void Answer::Add(std::span<const Event> events) {
   for (const Event& event : events) {

@@ -27,6 +27,7 @@ struct ParserOptions {
   bool thought_opened = false;         // the prompt ended inside a thought
   // Special tokens come as such, and text that looks like one is text. False: raw text.
   bool tokens = false;
+  bool calls = true;                       // false: what would be a call is content
   std::shared_ptr<const ToolTypes> types;  // of the request's tools; null: unknown
   Limits limits;
 };
@@ -48,6 +49,9 @@ class Parser {
 
   // Which limit was hit first, by its name in Limits; empty: none.
   std::string_view limit() const;
+  // What the input so far ends in.
+  bool in_thought() const;
+  bool in_call() const;
 
  private:
   std::unique_ptr<Reader> reader_;

@@ -21,6 +21,7 @@ class Reader {
   void Special(std::string_view token);
   void Finish();
   Emitter& out() { return out_; }
+  virtual bool InThought() const = 0;
 
  protected:
   // Takes a prefix of `text`: all that is decided. Without `more`, all.

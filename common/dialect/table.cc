@@ -118,6 +118,33 @@ const Thoughts* FindThoughts(std::string_view name) {
   return nullptr;
 }
 
+std::vector<std::string_view> SpecialMarks(const Dialect* dialect, const Thoughts* thoughts) {
+  std::vector<std::string_view> marks;
+  const auto add = [&](const Mark& mark) {
+    if (mark.special) marks.push_back(mark.text);
+  };
+  const auto add_all = [&](std::span<const Mark> list) {
+    for (const Mark& mark : list) add(mark);
+  };
+  if (thoughts != nullptr) {
+    add_all(thoughts->opens);
+    add_all(thoughts->closes);
+  }
+  if (dialect == nullptr) return marks;
+  if (dialect->form == Form::kChannels) {
+    marks.insert(marks.end(), std::begin(kHarmonyMarks), std::end(kHarmonyMarks));
+  }
+  for (const Trigger& trigger : dialect->triggers) add(trigger.mark);
+  add_all(dialect->openers);
+  add_all(dialect->closers);
+  add_all(dialect->dropped);
+  for (const Mark* mark : {&dialect->named.separator, &dialect->named.id, &dialect->quote}) {
+    add(*mark);
+  }
+  if (!dialect->part.empty()) marks.push_back(dialect->part);
+  return marks;
+}
+
 std::string DialectNames() {
   std::vector<std::string_view> names;
   for (const Dialect* dialect : kDialects) names.push_back(dialect->name);

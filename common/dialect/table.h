@@ -11,4 +11,9 @@ extern const Dialect kQwen3Coder, kSeedOss, kMiniMaxM2, kDeepSeekV32, kGlm45;  /
 extern const Dialect kPythonic, kLlama4Pythonic, kGemma4, kFunctionGemma,
     kOpenAi;  // literal_dialects.cc
 
+// Of harmony: the first four frame a header, the others end a message.
+inline constexpr std::string_view kHarmonyMarks[] = {"<|start|>",   "<|channel|>", "<|constrain|>",
+                                                     "<|message|>", "<|end|>",     "<|return|>",
+                                                     "<|call|>"};
+
 }  // namespace quire::dialect

@@ -148,6 +148,13 @@ class BundleText final : public ModelText {
     return tokenizer_->FewestTokens(text, rendered);
   }
   bool IsSpecial(TokenId id) const override { return tokenizer_->IsSpecial(id); }
+  std::optional<TokenId> TokenOf(std::string_view spelled) const override {
+    return tokenizer_->PieceToId(spelled);
+  }
+  dialect::Detected Spoken() const override {
+    const std::string* source = bundle_.ChatTemplateSource(true);
+    return source == nullptr ? dialect::Detected() : dialect::Detect(*source, {});
+  }
   const GenerationSettings& generation() const override { return generation_; }
 
  private:

@@ -94,6 +94,9 @@ Result<std::vector<TokenId>> EncodeChat(const ModelText& text, const ChatPrompt&
   const Result<std::string> rendered = Render(text, chat, options);
   if (!rendered.ok()) return rendered.error();
   const std::string& whole = rendered.value();
+  if (options.thoughts != nullptr) {
+    *options.in_thought = dialect::EndsInThought(*options.thoughts, whole);
+  }
   if (auto error = CheckFit(text, whole, true, "messages", options)) return *error;
   WorkMemory memory(options.hold, whole.size() + text.EncodeMemory(whole.size()));
   if (auto error = memory.Charge("messages")) return *error;

@@ -38,6 +38,9 @@ struct PromptOptions {
   // Grows by what templates and tokenizers may need before they start, and shrinks when they are
   // done; nullptr: nothing is charged.
   MemoryHold* hold = nullptr;
+  // Where a rendered chat may end inside one of these thoughts, and whether it does; both or none.
+  const dialect::Thoughts* thoughts = nullptr;
+  bool* in_thought = nullptr;
 };
 
 Result<std::vector<TokenId>> BuildPrompt(const ModelText& text, const Prompt& prompt,

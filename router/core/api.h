@@ -150,7 +150,8 @@ struct Started {
 };
 
 // Some outputs of one choice. Text may lag behind the ids (incomplete characters, possible stop
-// strings) but never runs ahead of them.
+// strings and marks). What a token says may take several deltas; its id is in the last of them.
+// Within a delta the thoughts come first, then the text, then the calls.
 struct Delta {
   uint32_t choice = 0;
   uint64_t first_index = 0;
@@ -161,9 +162,14 @@ struct Delta {
   std::vector<TokenLogprob> logprobs;
 };
 
+inline bool SaysNothing(const Delta& delta) {
+  return delta.ids.empty() && delta.text.empty() && delta.reasoning.empty() &&
+         delta.tool_calls.empty();
+}
+
 struct ChoiceEnd {
   uint32_t choice = 0;
-  std::string finish_reason;               // "stop", "length", "tool_calls"
+  std::string finish_reason;  // "stop", "length", "tool_calls": with calls of which none was cut
   std::optional<std::string> stop_string;  // the stop string that matched
   std::optional<TokenId> stop_token;       // the stop token that matched and was requested
 };

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/dialect/detect.h"
 #include "common/status.h"
 #include "router/core/api.h"
 
@@ -74,6 +75,12 @@ class ModelText {
   virtual std::string_view TokenBytes(TokenId id) const = 0;
   // Whether texts leave the token out when special tokens are skipped.
   virtual bool IsSpecial(TokenId /*id*/) const { return false; }
+  // The token that is spelled like this; none: the tokenizer has no such token.
+  virtual std::optional<TokenId> TokenOf(std::string_view /*spelled*/) const {
+    return std::nullopt;
+  }
+  // How the model writes tool calls and thoughts, as its chat template says.
+  virtual dialect::Detected Spoken() const { return {}; }
   virtual const GenerationSettings& generation() const = 0;
 
  private:

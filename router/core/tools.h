@@ -23,8 +23,8 @@ struct Thinking {
   std::optional<uint32_t> budget;  // tokens of thoughts, after which they are ended
 };
 
-// A piece of a tool call of one choice. Pieces of one call come in order; `id` and `name` come
-// whole, with the first one, and are empty after that.
+// A piece of a tool call of one choice. Pieces of one call come in order. The first one has `id`
+// and `name`, whole, and no arguments; they are empty after that.
 struct ToolCallDelta {
   uint32_t index = 0;  // of the call in its choice, from 0
   std::string id;

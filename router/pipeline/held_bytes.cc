@@ -37,7 +37,8 @@ size_t PromptBytes(const Prompt& prompt) {
 
 size_t HeldBytes(const GenerateRequest& request) {
   size_t bytes = kBytesPerRequest + BytesOf(request.sampling);
-  bytes += kBytesPerChoice * static_cast<size_t>(std::max(request.sampling.n, 1));
+  const size_t reader = request.read_answer ? kBytesPerReader : 0;
+  bytes += (kBytesPerChoice + reader) * static_cast<size_t>(std::max(request.sampling.n, 1));
   bytes += request.request_id.size() + request.model.size() + request.cache_salt.size() +
            request.session.size() + request.traceparent.size() + request.tracestate.size();
   if (const auto* prompt = std::get_if<TokenPrompt>(&request.prompt)) {

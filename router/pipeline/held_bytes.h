@@ -17,6 +17,8 @@ inline constexpr size_t kBytesPerRequest = 12 << 10;
 // A choice, from the launch of its request on: its stream, the fixed part of its journal, its
 // window, and what the edge and the wire keep of it.
 inline constexpr size_t kBytesPerChoice = 1 << 10;
+// What a choice holds to take its text apart; arguments that wait for a name count as its outputs.
+inline constexpr size_t kBytesPerReader = 4 << 10;
 // A token of a prompt: the ids in the request, its attempt, its frame and its answer.
 inline constexpr size_t kBytesPerPromptToken = 24;
 // A prompt's logprob, with the text of its token.

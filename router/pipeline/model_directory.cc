@@ -99,7 +99,8 @@ Result<ServedModel> ModelDirectory::Find(const std::string& name, uint64_t key,
   const WorkerRecord* worker = dispatcher_.fleet().Representative(pool.model_id);
   ServedModel model;
   model.text = texts_.Find(pool.model_id);
-  if (model.text == nullptr || worker == nullptr) {
+  const auto format = formats_.find(pool.model_id);
+  if (model.text == nullptr || worker == nullptr || format == formats_.end()) {
     return ApiError{ApiCode::kUnavailable, "model " + pool.name + " is not ready yet", "", 1000};
   }
   // Errors use the name that the client sent.
@@ -107,6 +108,7 @@ Result<ServedModel> ModelDirectory::Find(const std::string& name, uint64_t key,
                  worker->hello.vocab_size, worker->hello.limits,
                  dispatcher_.fleet().FeaturesOf(pool.model_id)};
   model.model_id = pool.model_id;
+  model.format = format->second;
   return model;
 }
 
@@ -180,10 +182,14 @@ void ModelDirectory::Refresh() {
     if (worker.attached && worker.refusal.empty()) texts_.Want(worker);
   }
   texts_.EndRound(dispatcher_.fleet().pools());
+  std::erase_if(formats_, [&](const auto& known) { return texts_.Find(known.first) == nullptr; });
 }
 
 void ModelDirectory::TextChanged(const std::string& model_id, const absl::Status& status) {
   if (status.ok()) {
+    const std::shared_ptr<const ModelText> text = texts_.Find(model_id);
+    formats_[model_id] =
+        std::make_shared<const AnswerFormat>(MakeAnswerFormat(*text, text->Spoken()));
     dispatcher_.fleet().TextReady(model_id);
     LogSettings(model_id);
   } else if (absl::IsUnavailable(status)) {

@@ -60,6 +60,7 @@ class ModelDirectory {
   // As last logged: a worker that cannot be reached is logged once, not at every attempt.
   std::map<WorkerIndex, std::pair<WorkerPhase, std::string>> logged_;
   ModelTexts texts_;
+  std::map<std::string, std::shared_ptr<const AnswerFormat>> formats_;  // by model_id
 };
 
 }  // namespace quire

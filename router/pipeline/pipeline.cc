@@ -106,6 +106,7 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   void OnRequestFailed(RequestNumber number, const ApiError& error) override {
     if (auto* request = Find(number.value())) Fail(number.value(), InClientsWords(*request, error));
   }
+  bool Deliver(RequestId id, const Deltas& deltas);
   bool EnsureStarted(RequestId id);
   void CloseChoice(RequestId id, const Ended& ended);
   void EndChoice(RequestId id, const ChoiceEnd& end);
@@ -254,6 +255,7 @@ void RouterPipeline::Enqueue(RequestId id, Result<PromptTokens> prompt) {
   if (!prompt.ok()) return Fail(id, prompt.error());
   request.sampling.bad_words = std::move(prompt.value().bad_words);
   request.prompt_text = std::move(prompt.value().echo_text);
+  request.reading = std::move(prompt.value().reading);
   if (const auto error = FitPrompt(request, std::move(prompt.value().ids), options_.limits)) {
     return Fail(id, *error);
   }
@@ -304,7 +306,7 @@ void RouterPipeline::Launch(RequestId id) {
 
 bool RouterPipeline::EnsureStarted(RequestId id) {
   LiveRequest* request = Find(id);
-  if (request == nullptr || request->started) return request != nullptr;
+  if (!request || request->started) return request != nullptr;
   request->started = true;
   NoteStart(*request, Now());
   request->sink->OnStarted(StartedOf(*request));
@@ -323,27 +325,36 @@ void RouterPipeline::OnOutput(RequestNumber number, const Output& output) {
   NoteOutput(request, output.choice, Now(), metrics_.serving());
   admission_.JournalGrew(id, output.ids.size() * sizeof(TokenId));
   ChoiceStream& stream = request.streams.at(output.choice);
-  const Delta delta = stream.Append(output);
-  const std::optional<std::string> stop = stream.stop_string();
+  const Deltas deltas = stream.Append(output);
   const bool too_long =
       !request.ask.streaming && stream.text_bytes() > options_.limits.max_response_bytes;
-  if (stop || too_long) {
-    dispatcher_.FinishChoice(number, output.choice, stop ? EndReason::kStop : EndReason::kLength,
-                             stream.completion_tokens());
+  if (!stream.complete() && !too_long) return static_cast<void>(Deliver(id, deltas));
+  Ended ended;
+  ended.choice = output.choice;
+  ended.reason = stream.complete() ? EndReason::kStop : EndReason::kLength;
+  dispatcher_.FinishChoice(number, output.choice, ended.reason, stream.completion_tokens());
+  if (!stream.complete()) metrics_.ResponseCut();
+  const ChoiceEnd end = ChoiceEndOf(request, ended);
+  if (Deliver(id, deltas)) EndChoice(id, end);
+}
+
+// False: the sink has cancelled the request.
+bool RouterPipeline::Deliver(RequestId id, const Deltas& deltas) {
+  for (const Delta& delta : deltas) {
+    LiveRequest* request = Find(id);
+    if (request == nullptr) return false;
+    if (!SaysNothing(delta)) request->sink->OnDelta(delta);
   }
-  if (too_long && !stop) metrics_.ResponseCut();
-  request.sink->OnDelta(delta);
-  if (stop || too_long) EndChoice(id, {output.choice, stop ? "stop" : "length", stop, {}});
+  return Find(id) != nullptr;
 }
 
 void RouterPipeline::CloseChoice(RequestId id, const Ended& ended) {
   LiveRequest* request = Find(id);
   if (request == nullptr) return;
   ChoiceStream& stream = request->streams.at(ended.choice);
-  const Delta rest = stream.stop_string() ? Delta() : stream.Finish();
+  const Deltas rest = stream.complete() ? Deltas() : stream.Finish();
   const ChoiceEnd end = ChoiceEndOf(*request, ended);
-  if (!rest.text.empty()) request->sink->OnDelta(rest);
-  EndChoice(id, end);
+  if (Deliver(id, rest)) EndChoice(id, end);
 }
 
 void RouterPipeline::EndChoice(RequestId id, const ChoiceEnd& end) {

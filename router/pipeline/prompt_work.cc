@@ -19,6 +19,9 @@ struct PromptWork {
   Prompt prompt;
   std::shared_ptr<PromptHold> hold;
   std::vector<std::string> bad_words;
+  std::shared_ptr<const AnswerFormat> format;
+  bool read_answer = false;
+  ToolUse tool_use;
   PromptOptions options;
   Result<PromptTokens> tokens = PromptTokens();
 };
@@ -32,16 +35,48 @@ bool IsQuick(const PromptWork& work) {
          work.bad_words.empty();
 }
 
+// How the answer to the prompt comes apart; nothing: it is content alone.
+Result<std::optional<AnswerReading>> ReadingFor(const PromptWork& work, bool in_thought) {
+  const auto* chat = std::get_if<ChatPrompt>(&work.prompt);
+  if (!work.read_answer || chat == nullptr) return std::optional<AnswerReading>();
+  const AnswerFormat& format = *work.format;
+  const bool calls = MayCall(format, *chat, work.tool_use);
+  const bool channels =
+      format.dialect != nullptr && format.dialect->form == dialect::Form::kChannels;
+  if (!calls && !channels && format.thoughts == nullptr) return std::optional<AnswerReading>();
+  AnswerReading reading;
+  reading.parser.dialect = format.dialect;
+  reading.parser.thoughts = format.thoughts;
+  reading.parser.thought_opened = in_thought;
+  reading.parser.tokens = format.tokens;
+  reading.parser.calls = calls;
+  reading.one_call = calls && !work.tool_use.parallel;
+  if (!calls) return std::optional(std::move(reading));
+  absl::StatusOr<dialect::ToolTypes> types = dialect::ToolTypes::FromJson(chat->tools_json);
+  if (!types.ok()) return ErrorFromStatus(Annotate(types.status(), "tools"), "tools");
+  reading.parser.types = std::make_shared<const dialect::ToolTypes>(*std::move(types));
+  return std::optional(std::move(reading));
+}
+
 Result<PromptTokens> Work(const PromptWork& work) {
   if (*work.cancelled) return ApiError{ApiCode::kCancelled, "the client has left", "", 0};
-  Result<std::vector<TokenId>> ids = BuildPrompt(*work.text, work.prompt, work.options);
+  PromptOptions options = work.options;
+  bool in_thought = false;
+  if (work.read_answer) {
+    options.thoughts = work.format->thoughts;
+    options.in_thought = &in_thought;
+  }
+  Result<std::vector<TokenId>> ids = BuildPrompt(*work.text, work.prompt, options);
   if (!ids.ok()) return ids.error();
+  Result<std::optional<AnswerReading>> reading = ReadingFor(work, in_thought);
+  if (!reading.ok()) return reading.error();
   Result<std::vector<std::vector<TokenId>>> bad_words = BuildBadWords(*work.text, work.bad_words);
   if (!bad_words.ok()) return bad_words.error();
   PromptTokens tokens;
   if (work.echo) tokens.echo_text = work.text->Decode(ids.value(), work.skip_special_tokens);
   tokens.ids = std::move(ids.value());
   tokens.bad_words = std::move(bad_words.value());
+  tokens.reading = std::move(reading.value());
   return tokens;
 }
 
@@ -60,6 +95,9 @@ bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background
   work->echo = request.ask.echo;
   work->skip_special_tokens = request.ask.sampling.skip_special_tokens;
   work->bad_words = request.ask.sampling.bad_words;
+  work->format = request.model.format;
+  work->read_answer = request.ask.read_answer;
+  work->tool_use = request.ask.tool_use;
   work->options = {facts.vocab_size,
                    facts.max_model_len,
                    request.created,

@@ -1,4 +1,5 @@
-// A prompt's way through the background: template, tokens, bad words, and the text to echo.
+// A prompt's way through the background: template, tokens, bad words, the text to echo, and how its
+// answer is read.
 //
 // Called on the router's executor; the work reads only immutable values and copies.
 #pragma once
@@ -19,7 +20,8 @@ namespace quire {
 struct PromptTokens {
   std::vector<TokenId> ids;
   std::vector<std::vector<TokenId>> bad_words;
-  std::string echo_text;  // when requested
+  std::string echo_text;                 // when requested
+  std::optional<AnswerReading> reading;  // where the answer comes apart; without its id_key
 };
 
 // Takes the prompt out of the request. Nothing is done for a request that is gone by then. `done`

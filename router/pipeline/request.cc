@@ -98,6 +98,15 @@ std::optional<ApiError> CheckPromptLogprobs(const LiveRequest& request,
                                              ", at 1 + candidates for each token");
 }
 
+// What a router that resumes the answer knows too.
+BlockHash IdKeyOf(const LiveRequest& request) {
+  const BlockHash root = RootHash(request.model.model_id, "", "call", "");
+  const auto seed = static_cast<uint64_t>(request.sampling.seed);
+  const TokenId halves[] = {static_cast<TokenId>(seed & 0xFFFFFFFF),
+                            static_cast<TokenId>(seed >> 32)};
+  return HashBlock(HashBlock(root, halves), request.prompt_ids);
+}
+
 }  // namespace
 
 Micros DeadlineOf(const LiveRequest& request) {
@@ -195,6 +204,9 @@ void MakeStreams(LiveRequest& request) {
     const std::vector<TokenId>& eos = request.model.text->generation().eos_token_ids;
     options.stop_token_ids.insert(eos.begin(), eos.end());
   }
+  options.reading = std::move(request.reading);
+  options.format = request.model.format;
+  if (options.reading) options.reading->id_key = IdKeyOf(request);
   const auto shared = std::make_shared<const ChoiceStreamOptions>(std::move(options));
   const uint64_t max_tokens = static_cast<uint64_t>(request.sampling.max_tokens);
   request.streams.reserve(request.choices);
@@ -203,10 +215,10 @@ void MakeStreams(LiveRequest& request) {
     if (!request.ask.resume) continue;
     stream.Replay(request.ask.resume->outputs[choice]);
     request.resumed_tokens += stream.completion_tokens();
-    if (!stream.stop_string() && stream.completion_tokens() < max_tokens) continue;
+    if (!stream.complete() && stream.completion_tokens() < max_tokens) continue;
     Ended& ended = request.resumed_ends.emplace_back();
     ended.choice = choice;
-    ended.reason = EndReason::kLength;  // or by the stop string in its stream
+    ended.reason = EndReason::kLength;  // or as its stream says
   }
   request.ended.assign(request.choices, false);
   request.finish_reasons.assign(request.choices, "");
@@ -335,6 +347,7 @@ Usage UsageOf(const LiveRequest& request) {
   usage.cached_tokens = std::min(request.cached_tokens.value_or(0), usage.prompt_tokens);
   for (const ChoiceStream& stream : request.streams) {
     usage.completion_tokens += static_cast<uint32_t>(stream.completion_tokens());
+    usage.reasoning_tokens += static_cast<uint32_t>(stream.reasoning_tokens());
   }
   return usage;
 }
@@ -342,10 +355,11 @@ Usage UsageOf(const LiveRequest& request) {
 ChoiceEnd ChoiceEndOf(const LiveRequest& request, const Ended& ended) {
   ChoiceEnd end;
   end.choice = ended.choice;
-  end.stop_string = request.streams.at(ended.choice).stop_string();
-  // Text that was held back may have completed a stop string at the very end.
-  const bool stopped = ended.reason == EndReason::kStop || end.stop_string.has_value();
-  end.finish_reason = stopped ? "stop" : "length";
+  const ChoiceStream& stream = request.streams.at(ended.choice);
+  end.stop_string = stream.stop_string();
+  // Text that was held back may have completed it at the very end.
+  const bool stopped = ended.reason == EndReason::kStop || stream.complete();
+  end.finish_reason = !stopped ? "length" : stream.calls_tools() ? "tool_calls" : "stop";
   const std::vector<TokenId>& asked = request.ask.sampling.stop_token_ids;
   const bool by_asked = ended.by_stop_token &&
                         std::find(asked.begin(), asked.end(), ended.stop_token_id) != asked.end();

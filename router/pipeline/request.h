@@ -33,6 +33,7 @@ struct ServedModel {
   std::shared_ptr<const ModelText> text;
   ModelFacts facts;
   std::string model_id;
+  std::shared_ptr<const AnswerFormat> format;
 };
 
 // Counts a prompt's bytes for as long as it waits for tokenization.
@@ -66,7 +67,8 @@ struct LiveRequest {
   std::vector<TokenId> prompt_ids;
   std::string prompt_text;         // with echo
   PromptLogprobs prompt_logprobs;  // as they come; first_position is 1
-  StreamMetrics* felt = nullptr;   // where its times are counted
+  std::optional<AnswerReading> reading;
+  StreamMetrics* felt = nullptr;  // where its times are counted
   uint32_t choices = 0;
   // Set once it was launched, or came with outputs:
   std::vector<ChoiceStream> streams;   // by choice

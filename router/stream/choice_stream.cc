@@ -40,78 +40,155 @@ std::vector<TokenLogprob> MakeTopLogprobs(const ModelText& text, const TopLogpro
 ChoiceStream::ChoiceStream(std::shared_ptr<const ChoiceStreamOptions> options, uint32_t choice,
                            const ModelText& text)
     : options_(std::move(options)), choice_(choice), text_(text), matcher_(options_->stop) {
-  if (options_->want_text || !options_->stop.empty()) {
+  QUIRE_CHECK(!options_->reading || options_->format != nullptr);
+  if (options_->reading) reader_ = std::make_unique<AnswerReader>(*options_->reading, choice);
+  if (options_->want_text || !options_->stop.empty() || reader_ != nullptr) {
     decoder_ = text_.NewDecoder(options_->skip_special_tokens);
   }
 }
 
-Delta ChoiceStream::Append(const Output& output) {
-  QUIRE_CHECK_MSG(!finished_ && !stop_string_, "a choice that has ended takes nothing");
-  QUIRE_CHECK_MSG(output.first_index == count_, "outputs come in order, each once");
-  Delta delta;
-  delta.choice = choice_;
-  delta.first_index = count_;
-  for (size_t i = 0; i < output.ids.size(); ++i) {
-    delta.ids.push_back(output.ids[i]);
-    if (!output.logprobs.empty()) delta.logprobs.push_back(LogprobOf(output, i));
-    if (AppendToken(output.ids[i], delta.text)) break;
-  }
-  text_bytes_ += delta.text.size();
-  return delta;
+Deltas ChoiceStream::NewDeltas() const {
+  Deltas deltas(1);
+  deltas[0].choice = choice_;
+  deltas[0].first_index = count_;
+  return deltas;
 }
 
-Delta ChoiceStream::Finish() {
-  QUIRE_CHECK_MSG(!finished_ && !stop_string_, "a choice ends once");
-  finished_ = true;
-  Delta delta;
-  delta.choice = choice_;
-  delta.first_index = count_;
-  if (decoder_ != nullptr && !AppendText(decoder_->Flush(), delta.text)) {
-    if (options_->want_text) delta.text += held_;
-    held_.clear();
+Deltas ChoiceStream::Append(const Output& output) {
+  QUIRE_CHECK_MSG(!finished_ && !complete(), "a choice that has ended takes nothing");
+  QUIRE_CHECK_MSG(output.first_index == count_, "outputs come in order, each once");
+  Deltas deltas = NewDeltas();
+  for (size_t i = 0; i < output.ids.size(); ++i) {
+    const bool over = AppendToken(output.ids[i], deltas);
+    deltas.back().ids.push_back(output.ids[i]);
+    if (!output.logprobs.empty()) deltas.back().logprobs.push_back(LogprobOf(output, i));
+    if (over) break;
   }
-  text_bytes_ += delta.text.size();
-  return delta;
+  return deltas;
+}
+
+Deltas ChoiceStream::Finish() {
+  QUIRE_CHECK_MSG(!finished_ && !complete(), "a choice ends once");
+  finished_ = true;
+  Deltas deltas = NewDeltas();
+  if (decoder_ != nullptr && !AppendText(decoder_->Flush(), deltas)) {
+    Release(held_.size(), deltas);
+    EndReading(deltas);
+  }
+  return deltas;
 }
 
 void ChoiceStream::Replay(std::span<const TokenId> ids) {
-  std::string shown;
   for (const TokenId id : ids) {
+    Deltas shown(1);  // the client has it
     if (AppendToken(id, shown)) break;
   }
+  text_bytes_ = 0;
   if (QUIRE_BUG(text_at_the_seam_lost) && decoder_ != nullptr) decoder_->Flush();
 }
 
-bool ChoiceStream::AppendToken(TokenId id, std::string& out) {
+bool ChoiceStream::AppendToken(TokenId id, Deltas& out) {
   ++count_;
   if (decoder_ == nullptr) return false;
   const bool ends = count_ > options_->min_tokens && options_->stop_token_ids.contains(id);
-  if (ends && !options_->include_stop_str_in_output) return false;
-  return AppendText(decoder_->Append(std::span(&id, 1)), out);
+  const bool silent = ends && !options_->include_stop_str_in_output;
+  bool over = false;
+  if (reader_ != nullptr && (text_.IsSpecial(id) || options_->format->IsMark(id))) {
+    over = AppendMark(id, silent, out);
+  } else if (!silent) {
+    over = AppendText(decoder_->Append(std::span(&id, 1)), out);
+  }
+  if (reader_ == nullptr) return over;
+  if (reader_->in_thought()) ++reasoning_;
+  return over || reader_->complete();
 }
 
-bool ChoiceStream::AppendText(std::string_view piece, std::string& out) {
+// Its own text is not text to the reader; stop strings see it unless it is skipped.
+bool ChoiceStream::AppendMark(TokenId id, bool silent, Deltas& out) {
+  const std::string text = silent ? "" : decoder_->Append(std::span(&id, 1));
+  const std::string own = ValidUtf8(text_.TokenBytes(id));
+  const bool skipped = !text.ends_with(own);
+  if (skipped) {
+    if (AppendText(text, out)) return true;
+    if (held_.empty()) {
+      ShowToken(id, true, out);
+    } else {
+      held_tokens_.push_back({held_.size(), 0, id});
+    }
+    return false;
+  }
+  if (AppendText(std::string_view(text).substr(0, text.size() - own.size()), out)) return true;
   const bool may_stop = count_ > options_->min_tokens && !options_->stop.empty();
   if (!may_stop) {
-    if (options_->want_text) out += piece;
+    ShowToken(id, false, out);
+    return false;
+  }
+  held_tokens_.push_back({held_.size(), own.size(), id});
+  return AppendText(own, out);
+}
+
+bool ChoiceStream::AppendText(std::string_view piece, Deltas& out) {
+  const bool may_stop = count_ > options_->min_tokens && !options_->stop.empty();
+  if (!may_stop) {
+    ShowText(piece, out);
     return false;
   }
   const StopMatcher::Found found = matcher_.Feed(piece);
   held_.append(piece.substr(0, found.used));
   if (found.string < 0) {
-    const size_t shown = held_.size() - matcher_.HeldBytes();
-    if (options_->want_text) out.append(held_, 0, shown);
-    held_.erase(0, shown);
+    Release(held_.size() - matcher_.HeldBytes(), out);
     return false;
   }
   const std::string& stop = options_->stop.string(found.string);
   QUIRE_CHECK_MSG(held_.size() >= stop.size(), "a match lies within what was held back");
-  const size_t shown =
-      options_->include_stop_str_in_output ? held_.size() : held_.size() - stop.size();
-  if (options_->want_text) out.append(held_, 0, shown);
+  Release(options_->include_stop_str_in_output ? held_.size() : held_.size() - stop.size(), out);
   held_.clear();
+  held_tokens_.clear();
+  if (reader_ != nullptr) cut_in_call_ = reader_->in_call();
+  EndReading(out);
   stop_string_ = stop;
   return true;
+}
+
+void ChoiceStream::Release(size_t size, Deltas& out) {
+  const std::string_view held = held_;
+  size_t at = 0;  // shown so far
+  size_t tokens = 0;
+  for (const HeldToken& token : held_tokens_) {
+    if (token.at + token.size > size) {
+      size = std::min(size, token.at);
+      break;
+    }
+    ShowText(held.substr(at, token.at - at), out);
+    ShowToken(token.id, token.size == 0, out);
+    at = token.at + token.size;
+    ++tokens;
+  }
+  ShowText(held.substr(at, size - at), out);
+  held_.erase(0, size);
+  held_tokens_.erase(held_tokens_.begin(), held_tokens_.begin() + static_cast<ptrdiff_t>(tokens));
+  for (HeldToken& token : held_tokens_) token.at -= size;
+}
+
+void ChoiceStream::ShowText(std::string_view text, Deltas& out) {
+  if (text.empty() || (reader_ == nullptr && !options_->want_text)) return;
+  text_bytes_ += text.size();
+  if (reader_ != nullptr) {
+    reader_->Text(text, out);
+  } else {
+    out.back().text += text;
+  }
+}
+
+// A special token that is no mark is content where special tokens are shown.
+void ChoiceStream::ShowToken(TokenId id, bool skipped, Deltas& out) {
+  const std::string own = ValidUtf8(text_.TokenBytes(id));
+  if (!skipped && !options_->format->IsMark(id)) return ShowText(own, out);
+  reader_->Special(own, out);
+}
+
+void ChoiceStream::EndReading(Deltas& out) {
+  if (reader_ != nullptr) reader_->Finish(out);
 }
 
 TokenLogprob ChoiceStream::LogprobOf(const Output& output, size_t index) const {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <set>
 
 #include "common/runtime/virtual_runtime.h"
@@ -242,6 +244,32 @@ TEST_F(PacedWorkerTest, StepsComeAtTheirPhase) {
   EXPECT_EQ(NextAtPhase(100, 20, 7), 107);
   EXPECT_EQ(NextAtPhase(107, 20, 7), 127);
   EXPECT_EQ(NextAtPhase(3, 20, 7), 7);
+}
+
+TEST_F(PacedWorkerTest, AScriptsAnswerEndsWithItsLastTokenAndIsCarriedOn) {
+  text::TextBundle bundle;
+  std::ifstream file(std::string(QUIRE_SOURCE_DIR) + "/models/demo/tokenizer.json");
+  bundle.tokenizer_json = std::string(std::istreambuf_iterator<char>(file), {});
+  bundle.eos_token_ids = {2};
+  const auto script = Script::Read(R"([{"answer": "a small fox"}])", bundle);
+  ASSERT_TRUE(script.ok()) << script.status();
+  const std::vector<TokenId> answer = *(*script)->AnswerTo({});
+  ASSERT_GT(answer.size(), 2u);
+  options_.script = script->get();
+  Make();
+  SubmitIt(1, 4, 50);
+  Pass(20 * kInterval);
+  EXPECT_EQ(ids_[1], answer);
+  EXPECT_EQ(ended_.at(1).reason, EndReason::kStop);
+  begin_ = 2;
+  SubmitIt(2, 4, 50, 0, {answer.begin(), answer.begin() + 2});
+  Pass(20 * kInterval);
+  EXPECT_EQ(ids_[2], std::vector<TokenId>(answer.begin() + 2, answer.end()));
+  begin_ = 0;
+  SubmitIt(3, 4, 2);
+  Pass(20 * kInterval);
+  EXPECT_EQ(ids_[3].size(), 2u);
+  EXPECT_EQ(ended_.at(3).reason, EndReason::kLength);
 }
 
 TEST(Stamps, TellTheirAge) {

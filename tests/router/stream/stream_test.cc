@@ -122,6 +122,11 @@ TEST(StopMatcher, HoldsBackNoMoreThanItMust) {
   EXPECT_EQ(matcher.HeldBytes(), 3u);
 }
 
+Delta Only(Deltas deltas) {
+  EXPECT_EQ(deltas.size(), 1u);
+  return std::move(deltas.front());
+}
+
 class ChoiceStreamTest : public ::testing::Test {
  protected:
   Output Tokens(std::string_view text) {
@@ -142,12 +147,12 @@ class ChoiceStreamTest : public ::testing::Test {
 
 TEST_F(ChoiceStreamTest, PassesTokensAndTextOn) {
   ChoiceStream stream = Stream();
-  const Delta delta = stream.Append(Tokens("hello"));
+  const Delta delta = Only(stream.Append(Tokens("hello")));
   EXPECT_EQ(delta.text, "hello");
   EXPECT_EQ(delta.ids, FakeIds("hello"));
   EXPECT_EQ(delta.first_index, 0u);
-  EXPECT_EQ(stream.Append(Tokens("x")).first_index, 5u);
-  EXPECT_EQ(stream.Finish().text, "");
+  EXPECT_EQ(Only(stream.Append(Tokens("x"))).first_index, 5u);
+  EXPECT_EQ(Only(stream.Finish()).text, "");
   EXPECT_EQ(stream.completion_tokens(), 6u);
 }
 
@@ -157,8 +162,8 @@ TEST_F(ChoiceStreamTest, AMatchEndsIdsAndTextAndCountAtItsLastToken) {
     options_.include_stop_str_in_output = include;
     next_ = 0;
     ChoiceStream stream = Stream();
-    EXPECT_EQ(stream.Append(Tokens("one E")).text, "one ");
-    const Delta delta = stream.Append(Tokens("ND and more"));
+    EXPECT_EQ(Only(stream.Append(Tokens("one E"))).text, "one ");
+    const Delta delta = Only(stream.Append(Tokens("ND and more")));
     EXPECT_EQ(delta.text, include ? "END" : "");
     EXPECT_EQ(delta.ids, FakeIds("ND"));
     EXPECT_EQ(stream.stop_string(), "END");
@@ -169,10 +174,10 @@ TEST_F(ChoiceStreamTest, AMatchEndsIdsAndTextAndCountAtItsLastToken) {
 TEST_F(ChoiceStreamTest, HeldBackTextComesWhenItIsNoMatch) {
   options_.stop = StopPatterns({"ENDE"});
   ChoiceStream stream = Stream();
-  EXPECT_EQ(stream.Append(Tokens("aEND")).text, "a");
-  EXPECT_EQ(stream.Append(Tokens("!")).text, "END!");
-  EXPECT_EQ(stream.Append(Tokens("EN")).text, "");
-  EXPECT_EQ(stream.Finish().text, "EN");
+  EXPECT_EQ(Only(stream.Append(Tokens("aEND"))).text, "a");
+  EXPECT_EQ(Only(stream.Append(Tokens("!"))).text, "END!");
+  EXPECT_EQ(Only(stream.Append(Tokens("EN"))).text, "");
+  EXPECT_EQ(Only(stream.Finish()).text, "EN");
   EXPECT_FALSE(stream.stop_string().has_value());
 }
 
@@ -180,7 +185,7 @@ TEST_F(ChoiceStreamTest, TextMayStayAwayAndStopStringsStillWork) {
   options_.want_text = false;
   options_.stop = StopPatterns({"bc"});
   ChoiceStream stream = Stream();
-  const Delta delta = stream.Append(Tokens("abcd"));
+  const Delta delta = Only(stream.Append(Tokens("abcd")));
   EXPECT_EQ(delta.text, "");
   EXPECT_EQ(delta.ids, FakeIds("abc"));
   EXPECT_EQ(stream.stop_string(), "bc");
@@ -189,13 +194,13 @@ TEST_F(ChoiceStreamTest, TextMayStayAwayAndStopStringsStillWork) {
 TEST_F(ChoiceStreamTest, TheTokenThatEndsAChoiceAddsNoText) {
   options_.stop_token_ids = {'!'};
   ChoiceStream stream = Stream();
-  EXPECT_EQ(stream.Append(Tokens("hi!")).text, "hi");
+  EXPECT_EQ(Only(stream.Append(Tokens("hi!"))).text, "hi");
   EXPECT_EQ(stream.completion_tokens(), 3u);
 
   options_.include_stop_str_in_output = true;
   next_ = 0;
   ChoiceStream shows = Stream();
-  EXPECT_EQ(shows.Append(Tokens("hi!")).text, "hi!");
+  EXPECT_EQ(Only(shows.Append(Tokens("hi!"))).text, "hi!");
 }
 
 TEST_F(ChoiceStreamTest, BeforeMinTokensNothingStops) {
@@ -203,8 +208,8 @@ TEST_F(ChoiceStreamTest, BeforeMinTokensNothingStops) {
   options_.stop_token_ids = {'c'};
   options_.min_tokens = 3;
   ChoiceStream stream = Stream();
-  EXPECT_EQ(stream.Append(Tokens("abc")).text, "abc");
-  EXPECT_EQ(stream.Append(Tokens("ab")).text, "a");
+  EXPECT_EQ(Only(stream.Append(Tokens("abc"))).text, "abc");
+  EXPECT_EQ(Only(stream.Append(Tokens("ab"))).text, "a");
   EXPECT_EQ(stream.stop_string(), "b");
 }
 
@@ -213,7 +218,7 @@ TEST_F(ChoiceStreamTest, ReplayedOutputsCountAndSetTheState) {
   ChoiceStream stream = Stream();
   stream.Replay(FakeIds("xab"));
   next_ = 3;
-  const Delta delta = stream.Append(Tokens("c"));
+  const Delta delta = Only(stream.Append(Tokens("c")));
   EXPECT_EQ(delta.first_index, 3u);
   EXPECT_EQ(stream.stop_string(), "abc");
   EXPECT_EQ(stream.completion_tokens(), 4u);
@@ -225,7 +230,7 @@ TEST_F(ChoiceStreamTest, LogprobsHaveTextAndBytes) {
   output.ids[0] = 0xC3;  // half a character
   output.logprobs = {-1.5f};
   output.top = {{{0xC3, 'b'}, {-1.5f, -std::numeric_limits<float>::infinity()}}};
-  const Delta delta = stream.Append(output);
+  const Delta delta = Only(stream.Append(output));
   ASSERT_EQ(delta.logprobs.size(), 1u);
   EXPECT_EQ(delta.logprobs[0].token, "\xEF\xBF\xBD");
   EXPECT_EQ(delta.logprobs[0].bytes, "\xC3");

@@ -1,4 +1,5 @@
-// A model's text side in a few lines: a token is a byte, 256 begins a sequence, 257 ends it.
+// A model's text side in a few lines: a token is a byte, 256 begins a sequence, 257 ends it, and a
+// test may add special tokens from 258 on.
 #pragma once
 
 #include <memory>
@@ -18,30 +19,43 @@ class FakeText final : public ModelText {
  public:
   FakeText() { generation_.eos_token_ids = {kFakeEos}; }
 
-  std::string Decode(std::span<const TokenId> ids, bool) const override {
+  std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const override {
     std::string text;
-    for (const TokenId id : ids) text += TokenBytes(id);
+    for (const TokenId id : ids) {
+      if (!skip_special_tokens || !IsSpecial(id)) text += TokenBytes(id);
+    }
     return text;
   }
-  std::unique_ptr<TextDecoder> NewDecoder(bool) const override {
+  std::unique_ptr<TextDecoder> NewDecoder(bool skip_special_tokens) const override {
     class Decoder final : public TextDecoder {
      public:
-      explicit Decoder(const FakeText& text) : text_(text) {}
-      std::string Append(std::span<const TokenId> ids) override { return text_.Decode(ids, true); }
+      Decoder(const FakeText& text, bool skip) : text_(text), skip_(skip) {}
+      std::string Append(std::span<const TokenId> ids) override { return text_.Decode(ids, skip_); }
       std::string Flush() override { return ""; }
 
      private:
       const FakeText& text_;
+      const bool skip_;
     };
-    return std::make_unique<Decoder>(*this);
+    return std::make_unique<Decoder>(*this, skip_special_tokens);
   }
+  bool IsSpecial(TokenId id) const override { return id >= static_cast<TokenId>(kFakeVocab); }
+  std::optional<TokenId> TokenOf(std::string_view spelled) const override {
+    for (size_t i = 0; i < specials.size(); ++i) {
+      if (specials[i] == spelled) return static_cast<TokenId>(kFakeVocab + i);
+    }
+    return std::nullopt;
+  }
+  dialect::Detected Spoken() const override { return spoken; }
   std::string_view TokenBytes(TokenId id) const override {
     static const std::string bytes = [] {
       std::string all;
       for (int i = 0; i < 256; ++i) all.push_back(static_cast<char>(i));
       return all;
     }();
-    return id >= 0 && id < 256 ? std::string_view(bytes).substr(static_cast<size_t>(id), 1) : "";
+    if (id >= 0 && id < 256) return std::string_view(bytes).substr(static_cast<size_t>(id), 1);
+    const auto special = static_cast<size_t>(id) - kFakeVocab;
+    return special < specials.size() ? std::string_view(specials[special]) : "";
   }
   const GenerationSettings& generation() const override { return generation_; }
   size_t FewestTokens(std::string_view text, bool /*rendered*/) const override {
@@ -51,6 +65,9 @@ class FakeText final : public ModelText {
   size_t RenderMemory(const ChatPrompt& prompt) const override {
     return 2 * work_bytes * prompt.messages_json.size();
   }
+  std::vector<std::string> specials;
+  dialect::Detected spoken;
+  std::string generation_prompt;  // what a rendered chat ends with
   size_t longest_token_bytes = 0;
   size_t work_bytes = 0;    // of memory for each byte of a text; twice that of messages
   mutable int encodes = 0;  // calls so far; tests use one thread
@@ -70,7 +87,7 @@ class FakeText final : public ModelText {
   absl::StatusOr<std::string> RenderChat(const ChatPrompt& prompt, int64_t,
                                          const std::atomic<bool>*) const override {
     if (prompt.messages_json == "[]") return InvalidArgument("a conversation needs a message");
-    return "<chat>" + prompt.messages_json;
+    return "<chat>" + prompt.messages_json + generation_prompt;
   }
 
   GenerationSettings generation_;
