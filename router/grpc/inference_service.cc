@@ -9,6 +9,7 @@
 #include "router/grpc/call_facts.h"
 #include "router/grpc/messages.h"
 #include "router/grpc/parsed_bytes.h"
+#include "router/grpc/tokenize_call.h"
 #include "router/keys/tenant_access.h"
 #include "router/pipeline/held_bytes.h"
 
@@ -76,35 +77,6 @@ Step ListModels(GrpcServices& services, const std::shared_ptr<GrpcCall>& call) {
   };
 }
 
-Step Tokenize(GrpcServices& services, const std::shared_ptr<GrpcCall>& call,
-              const v1::TokenizeRequest& request) {
-  Prompt prompt;
-  Result<KeyRing::Tenant> tenant = TenantOf(call->head(), services.keys);
-  std::optional<ApiError> problem = tenant.ok()
-                                        ? FromProto(request, prompt, services.request_limits)
-                                        : std::optional(tenant.error());
-  if (problem) {
-    return [call, problem = std::move(problem)] { call->Finish(EndOf(*problem)); };
-  }
-  return [&services, call, model = request.model(), prompt = std::move(prompt),
-          tenant = std::move(tenant.value())]() mutable {
-    services.counters.grpc_requests.Add();
-    const auto forbidden = CheckModelAccess(services, tenant, model);
-    if (forbidden) return call->Finish(EndOf(*forbidden));
-    (void)call->CountFor(services.pipeline.MemoryOf(tenant.get()));
-    services.pipeline.Tokenize({{model, std::move(tenant)}, std::move(prompt)},
-                               [call](Result<TokenizeResult> result) {
-                                 if (!result.ok()) return call->Finish(EndOf(result.error()));
-                                 v1::TokenizeResponse response;
-                                 const std::vector<TokenId>& ids = result.value().ids;
-                                 response.mutable_token_ids()->Add(ids.begin(), ids.end());
-                                 response.set_max_model_len(result.value().max_model_len);
-                                 call->Send(response);
-                                 call->Finish(absl::OkStatus());
-                               });
-  };
-}
-
 }  // namespace
 
 void AddInference(GrpcServices& services, GrpcMethods& methods) {
@@ -115,11 +87,7 @@ void AddInference(GrpcServices& services, GrpcMethods& methods) {
               OneMessageMethod<v1::ListModelsRequest>([&services](const auto& call, const auto&) {
                 return ListModels(services, call);
               }));
-  methods.Add(
-      service, "Tokenize",
-      OneMessageMethod<v1::TokenizeRequest>([&services](const auto& call, const auto& request) {
-        return Tokenize(services, call, request);
-      }));
+  methods.Add(service, "Tokenize", TokenizeMethod(services));
 }
 
 }  // namespace quire

@@ -25,7 +25,8 @@ struct GrpcEdgeLimits : GrpcLimits {
   // How many outputs of a choice a client takes before the pipeline learns of it: TakenStepOf the
   // window.
   uint64_t taken_step = kMostTakenStep;
-  size_t max_requests_per_call = 256;  // running at once in one ModelStreamInfer
+  size_t background_write_bytes = 64u << 10;  // larger lists of tokens are written off the loop
+  size_t max_requests_per_call = 256;         // running at once in one ModelStreamInfer
 };
 
 struct GrpcServices : EdgeServices {

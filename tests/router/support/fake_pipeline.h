@@ -42,6 +42,7 @@ class FakePipeline : public Pipeline {
   bool draining = false;
   std::vector<GenerateRequest> seen;  // every request, in order
   std::vector<RequestId> cancelled;
+  std::shared_ptr<const std::atomic<bool>> tokenize_cancelled;  // of the last Tokenize
   std::vector<WorkerStatus> workers;    // as they are told to operators
   std::vector<RunningRequest> running;  // these too
   uint64_t max_ahead = 0;               // the most tokens that were ever out and not taken
@@ -85,6 +86,7 @@ class FakePipeline : public Pipeline {
 
   void Tokenize(TokenizeAsk ask, std::function<void(Result<TokenizeResult>)> done) override {
     const std::string& model = ask.by.model;
+    tokenize_cancelled = ask.by.cancelled;
     Result<TokenizeResult> answer = TokenizeResult();
     if (model != "demo" && !model.empty()) {
       answer = ApiError{ApiCode::kNotFound, "model: \"" + model + "\" is not served; served: demo",
