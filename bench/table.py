@@ -17,7 +17,7 @@ BENCHES = {
     "prefix-cache": Bench("prefix_cache", ("worker/kv", "worker/engine")),
     "cpu": Bench("cpu", (*CPU, *ENGINE)),
     "serve": Bench("serve", (*CPU, *ENGINE, *ROUTER, *WIRE)),
-    "start": Bench("start", ("worker/load", "worker/main.cc", "worker/loaded_worker.cc", "cli/serve.cc")),
+    "start": Bench("start", ("worker/load", "worker/main.cc", "worker/loaded_worker.cc", "cli/serve/serve.cc")),
     "sampling": Bench("sampling", ("kernels/sampling", "worker/sample")),
     "dialects": Bench("dialects", ("common/dialect",)),
     "collectives": Bench("collectives", ("kernels/collectives",)),

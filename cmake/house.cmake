@@ -27,7 +27,7 @@ endif()
 # something else by the name of a neighbour's stay alone, and one whose place another takes in a program of the tests. A
 # file may come to lean on what a neighbour includes: -DQUIRE_UNITY=OFF, which ./dev lint has too, compiles each by itself.
 set(QUIRE_ALONE
-    cli/weight_gguf cli/worker_lines common/text/text_bundle common/text/text_bundle_files kernels/cuda/driver/nvml
+    cli/models/weight_gguf cli/watch/worker_lines common/text/text_bundle common/text/text_bundle_files kernels/cuda/driver/nvml
     router/discovery/kubernetes_source router/oip/infer_request router/records/trace_sink
     worker/device/linked_device worker/rank_programs tests/common/config/schema_test
     tests/golden/demo_test tests/golden/one_answer_test tests/golden/prompt_logprobs_test tests/golden/ranks_test
@@ -111,12 +111,16 @@ function(quire_take_plain path name out)
   set(${out} ${taken} PARENT_SCOPE)
 endfunction()
 
-# quire_folder(path DEPS folder... LIBS library...): the library of one folder. DEPS are folders of this
-# tree that it may include; LIBS come from outside.
+# quire_folder(path PARTS subfolder... DEPS folder... LIBS library...): the library of one folder. PARTS are
+# subfolders that belong to it; DEPS are folders of this tree that it may include; LIBS come from outside.
 function(quire_folder path)
-  cmake_parse_arguments(ARG "" "" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "PARTS;DEPS;LIBS" ${ARGN})
   quire_target_name(${path} name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${path}/*.cc)
+  foreach(part ${ARG_PARTS})
+    file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${path}/${part}/*.cc)
+    list(APPEND sources ${files})
+  endforeach()
   list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
   set(links)
   foreach(dep ${ARG_DEPS})

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "cli/bench_dataset.h"
-#include "cli/bench_report.h"
+#include "cli/bench/bench_dataset.h"
+#include "cli/bench/bench_report.h"
 
 namespace quire::cli {
 namespace {

@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cli/child_process.h"
 #include "cli/model_names.h"
-#include "cli/restart_policy.h"
-#include "cli/serve_plan.h"
-#include "cli/vllm_flags.h"
+#include "cli/serve/child_process.h"
+#include "cli/serve/restart_policy.h"
+#include "cli/serve/serve_plan.h"
+#include "cli/serve/vllm_flags.h"
 #include "common/client/http_client_asio.h"
 
 namespace quire::cli {

@@ -1,4 +1,4 @@
-#include "cli/descriptions.h"
+#include "cli/manual/descriptions.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cli/doctor_checks.h"
+#include "cli/check/doctor_checks.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

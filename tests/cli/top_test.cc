@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <fstream>
 
-#include "cli/metrics_text.h"
-#include "cli/timeline.h"
-#include "cli/top_view.h"
-#include "cli/worker_lines.h"
+#include "cli/watch/metrics_text.h"
+#include "cli/watch/timeline.h"
+#include "cli/watch/top_view.h"
+#include "cli/watch/worker_lines.h"
 
 namespace quire::cli {
 namespace {

@@ -10,8 +10,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "cli/weight_files.h"
-#include "cli/weight_gguf.h"
+#include "cli/models/weight_files.h"
+#include "cli/models/weight_gguf.h"
 #include "common/json/json.h"
 
 namespace quire::cli {

@@ -168,7 +168,7 @@ def read_layers(root):
         words = call.group(1).split()
         folder, mode, own = words[0], None, []
         for word in words[1:]:
-            if word in ("DEPS", "LIBS"):
+            if word in ("PARTS", "DEPS", "LIBS"):
                 mode = word
             elif mode == "DEPS":
                 own.append(word)
@@ -362,7 +362,7 @@ def run(root):
         text = (root / name).read_text(errors="replace")
         code = strip_code(text)
         targets = check_includes(name, text, deps, closure, report)
-        if pathlib.PurePath(name).parent.as_posix() in deps:
+        if folder_of(name, deps):
             included.setdefault(folder_of(name, deps), set()).update(targets)
         check_file(name, text, code, report)
         check_kernel_file(name, text, code, report)

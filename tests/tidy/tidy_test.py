@@ -55,6 +55,11 @@ class TidyTest(unittest.TestCase):
     def test_sideways_include(self):
         self.expect("layering", {"kernels/k.h": HEADER, "worker/kv/b.cc": '#include "kernels/k.h"\n'})
 
+    def test_parts_belong_to_their_folder(self):
+        cmake = "quire_folder(common)\nquire_folder(cli PARTS serve DEPS common)\n"
+        self.assertEqual(violations({"common/a.h": HEADER, "cli/serve/b.cc": '#include "common/a.h"\n'}, cmake), [])
+        self.expect("unused dependency", {"common/a.h": HEADER, "cli/serve/b.cc": "\n"}, cmake)
+
     def test_cycle(self):
         self.expect("cycle", {}, "quire_folder(a DEPS b)\nquire_folder(b DEPS a)\n")
 
