@@ -21,7 +21,7 @@ endfunction()
 # The hooks and the hand-made stacks are not for builds with a sanitizer of the compiler's own.
 if(NOT QUIRE_SANITIZED AND NOT QUIRE_FUZZ AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   set(QUIRE_EMULATED_CUDA ON)
-  file(GLOB QUIRE_CUDA_OPS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/ops/*.cu)
+  file(GLOB QUIRE_CUDA_OPS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/ops/*/*.cu)
   quire_emulated_kernels(quire_cuda_ops ${QUIRE_CUDA_OPS})
   quire_emulated_kernels(quire_cuda_ops_plain PLAIN ${QUIRE_CUDA_OPS})
   file(GLOB QUIRE_CUDA_PLANTED CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/planted/*.cu)

@@ -32,7 +32,7 @@
 #include "kernels/cuda/backend/step_inputs.h"
 #include "kernels/cuda/backend/workspace.h"
 #include "kernels/cuda/cublaslt/fast_products.h"
-#include "kernels/cuda/ops/sample_slice.h"
+#include "kernels/cuda/ops/sample/sample_slice.h"
 #include "kernels/cuda/runtime/runtime.h"
 
 namespace quire::kernels::cuda {

@@ -3,14 +3,14 @@
 #include <bit>
 
 #include "kernels/cuda/backend/cuda_program.h"
-#include "kernels/cuda/ops/activation.h"
-#include "kernels/cuda/ops/attention.h"
-#include "kernels/cuda/ops/copy_rows.h"
-#include "kernels/cuda/ops/embedding.h"
-#include "kernels/cuda/ops/layer_norm.h"
-#include "kernels/cuda/ops/rms_norm.h"
-#include "kernels/cuda/ops/rope_append.h"
-#include "kernels/cuda/ops/round_rows.h"
+#include "kernels/cuda/ops/attention/attention.h"
+#include "kernels/cuda/ops/attention/rope_append.h"
+#include "kernels/cuda/ops/embedding/embedding.h"
+#include "kernels/cuda/ops/norm/layer_norm.h"
+#include "kernels/cuda/ops/norm/rms_norm.h"
+#include "kernels/cuda/ops/rows/activation.h"
+#include "kernels/cuda/ops/rows/copy_rows.h"
+#include "kernels/cuda/ops/rows/round_rows.h"
 
 namespace quire::kernels::cuda {
 

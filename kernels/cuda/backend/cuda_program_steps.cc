@@ -3,10 +3,10 @@
 #include <cstring>
 
 #include "kernels/cuda/backend/cuda_program.h"
-#include "kernels/cuda/ops/copy_rows.h"
-#include "kernels/cuda/ops/sample.h"
-#include "kernels/cuda/ops/sample_slice.h"
-#include "kernels/cuda/ops/step_state.h"
+#include "kernels/cuda/ops/rows/copy_rows.h"
+#include "kernels/cuda/ops/rows/step_state.h"
+#include "kernels/cuda/ops/sample/sample.h"
+#include "kernels/cuda/ops/sample/sample_slice.h"
 
 namespace quire::kernels::cuda {
 void CudaProgram::RunWithLogits(const StepBatch& batch, std::span<float> logits) {

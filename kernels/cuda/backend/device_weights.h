@@ -17,7 +17,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/backend/device_heap.h"
 #include "kernels/cuda/backend/lowering.h"
-#include "kernels/cuda/ops/quantised.h"
+#include "kernels/cuda/ops/gemm/quantised.h"
 #include "kernels/cuda/runtime/runtime.h"
 
 namespace quire::kernels::cuda {

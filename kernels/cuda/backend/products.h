@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/backend/device_weights.h"
 #include "kernels/cuda/cublaslt/fast_products.h"
-#include "kernels/cuda/ops/gemm.h"
+#include "kernels/cuda/ops/gemm/gemm.h"
 
 namespace quire::kernels::cuda {
 

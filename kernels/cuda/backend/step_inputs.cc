@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cuda/ops/attention.h"
+#include "kernels/cuda/ops/attention/attention.h"
 
 namespace quire::kernels::cuda {
 namespace {

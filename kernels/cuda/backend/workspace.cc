@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "kernels/cuda/backend/products.h"
-#include "kernels/cuda/ops/attention.h"
-#include "kernels/cuda/ops/sample_slice.h"
+#include "kernels/cuda/ops/attention/attention.h"
+#include "kernels/cuda/ops/sample/sample_slice.h"
 
 namespace quire::kernels::cuda {
 namespace {

@@ -18,7 +18,7 @@
 #include <tuple>
 
 #include "kernels/cuda/cublaslt/cublaslt_library.h"
-#include "kernels/cuda/ops/gemm.h"
+#include "kernels/cuda/ops/gemm/gemm.h"
 #include "kernels/cuda/runtime/runtime.h"
 
 namespace quire::kernels::cuda::cublaslt {

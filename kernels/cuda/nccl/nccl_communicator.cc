@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include "kernels/cuda/ops/rank_sum.h"
+#include "kernels/cuda/ops/rows/rank_sum.h"
 
 namespace quire::kernels::cuda::nccl {
 namespace {

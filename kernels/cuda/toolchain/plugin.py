@@ -23,7 +23,7 @@ ROOT = compiler.ROOT
 NAME = "libquire_cuda.so"
 GENERATED = ROOT / "build/generated/build_id"  # the same header as the worker's build has
 SHOWN = ROOT / "kernels/cuda/plugin/shown_symbols.txt"
-KERNEL_FILES = ["kernels/cuda/ops/*.cu", "kernels/cuda/runtime/*.cu", "kernels/cuda/backend/*.cu"]
+KERNEL_FILES = ["kernels/cuda/ops/*/*.cu", "kernels/cuda/runtime/*.cu", "kernels/cuda/backend/*.cu"]
 HOST_FILES = ["kernels/*.cc", "kernels/libraries/*.cc", "kernels/cuda/nccl/*.cc", "kernels/cuda/cublaslt/*.cc",
               "kernels/cuda/backend/*.cc"]
 

@@ -1,5 +1,5 @@
 // Paged attention against float64; bits equal in prefill, decode and any cut of a prompt.
-#include "kernels/cuda/ops/attention.h"
+#include "kernels/cuda/ops/attention/attention.h"
 
 #include <algorithm>
 

@@ -6,10 +6,10 @@
 #include <chrono>
 #include <functional>
 
-#include "kernels/cuda/ops/attention.h"
-#include "kernels/cuda/ops/copy_rows.h"
-#include "kernels/cuda/ops/rank_sum.h"
-#include "kernels/cuda/ops/sample.h"
+#include "kernels/cuda/ops/attention/attention.h"
+#include "kernels/cuda/ops/rows/copy_rows.h"
+#include "kernels/cuda/ops/rows/rank_sum.h"
+#include "kernels/cuda/ops/sample/sample.h"
 #include "tests/kernels/cuda/device_bed.h"
 #include "tests/kernels/cuda/figures.h"
 #include "tests/kernels/cuda/random_product.h"

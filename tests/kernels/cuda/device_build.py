@@ -21,7 +21,7 @@ TESTS = ("test_kernels_cuda", "test_kernels_cuda_backend")
 EMULATED_HEADERS = {ROOT / "kernels/cuda/emulate/emulated_runtime.h", ROOT / "tests/kernels/cuda/planted/planted.h"}
 EMULATED_LIBRARIES = {"libquire_cuda_ops.a", "libquire_cuda_ops_plain.a", "libquire_cuda_planted.a",
                       "libquire_cuda_timing.a", "libquire_kernels_cuda_emulate.a"}
-KERNEL_FILES = ["kernels/cuda/ops/*.cu", "kernels/cuda/runtime/*.cu", "tests/kernels/cuda/timing/*.cu"]
+KERNEL_FILES = ["kernels/cuda/ops/*/*.cu", "kernels/cuda/runtime/*.cu", "tests/kernels/cuda/timing/*.cu"]
 
 
 def source_of(word):

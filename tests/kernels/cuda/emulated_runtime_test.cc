@@ -2,7 +2,7 @@
 #include <set>
 
 #include "kernels/cuda/emulate/emulated_runtime.h"
-#include "kernels/cuda/ops/activation.h"
+#include "kernels/cuda/ops/rows/activation.h"
 #include "tests/kernels/cuda/device_bed.h"
 
 namespace quire::kernels::cuda::test {

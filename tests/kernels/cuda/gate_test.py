@@ -24,7 +24,7 @@ from compiler import compile_file
 from tier import GPU_ARCHITECTURES
 
 ROOT = compiler.ROOT
-OPS = sorted((ROOT / "kernels/cuda/ops").glob("*.cu"))
+OPS = sorted((ROOT / "kernels/cuda/ops").glob("*/*.cu"))
 RUNTIME = ROOT / "kernels/cuda/runtime/runtime_cuda.cu"
 PROBE = ROOT / "tests/kernels/cuda/gate/probe.cu"
 OF_TESTS = [path for folder in ("planted", "timing") for path in sorted((ROOT / "tests/kernels/cuda" / folder).glob("*.cu"))]

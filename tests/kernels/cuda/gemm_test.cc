@@ -1,5 +1,5 @@
 // The GEMM against float64, and bits equal at every number of rows, in one block's hands or many's.
-#include "kernels/cuda/ops/gemm.h"
+#include "kernels/cuda/ops/gemm/gemm.h"
 
 #include <algorithm>
 

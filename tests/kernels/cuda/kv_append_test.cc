@@ -2,7 +2,7 @@
 // for the same inputs.
 #include <cmath>
 
-#include "kernels/cuda/ops/rope_append.h"
+#include "kernels/cuda/ops/attention/rope_append.h"
 #include "tests/kernels/cuda/device_bed.h"
 #include "tests/kernels/cuda/kv_head.h"
 

@@ -1,8 +1,8 @@
 // RoPE with append into pages against float64, and copies of rows and pages.
 #include <algorithm>
 
-#include "kernels/cuda/ops/copy_rows.h"
-#include "kernels/cuda/ops/rope_append.h"
+#include "kernels/cuda/ops/attention/rope_append.h"
+#include "kernels/cuda/ops/rows/copy_rows.h"
 #include "tests/kernels/cuda/device_bed.h"
 
 namespace quire::kernels::cuda::test {

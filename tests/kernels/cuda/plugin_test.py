@@ -208,7 +208,7 @@ def machine_code_for_every_architecture(tools):
 def spills_are_few_on_every_architecture(tools):
     """Files that the build before has compiled are not compiled again."""
     spilled = {}
-    for path in plugin.files(["kernels/cuda/ops/*.cu"]):
+    for path in plugin.files(["kernels/cuda/ops/*/*.cu"]):
         kernels, _ = read_ptxas(compiler.compile_file(tools, path, ALL)[1])
         check(f"ptxas tells of {path.name} on each architecture",
               {arch for _, arch in kernels} == {f"sm_{arch}" for arch in ALL}, kernels.keys())

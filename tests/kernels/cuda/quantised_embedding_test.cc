@@ -1,7 +1,7 @@
 // Look-ups in tables that stay quantised: the bits of the expanded table, at every token.
 #include <algorithm>
 
-#include "kernels/cuda/ops/embedding.h"
+#include "kernels/cuda/ops/embedding/embedding.h"
 #include "tests/kernels/cuda/device_bed.h"
 #include "tests/kernels/test_weights.h"
 

@@ -1,12 +1,12 @@
 // Products with quantised weights: the bits of products with the expanded weights, at every number
 // of rows, in bfloat16 and in float16, and the float64 meaning of the format.
-#include "kernels/cuda/ops/quantised.h"
+#include "kernels/cuda/ops/gemm/quantised.h"
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 
-#include "kernels/cuda/ops/gemm.h"
+#include "kernels/cuda/ops/gemm/gemm.h"
 #include "tests/kernels/cuda/device_bed.h"
 #include "tests/kernels/test_weights.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/ops/gemm.h"
+#include "kernels/cuda/ops/gemm/gemm.h"
 #include "tests/kernels/cuda/device_bed.h"
 
 namespace quire::kernels::cuda::test {

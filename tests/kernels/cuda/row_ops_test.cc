@@ -1,10 +1,10 @@
 // RMSNorm, LayerNorm, activations, embedding and rounding against float64, and bits equal at every
 // number of rows.
-#include "kernels/cuda/ops/activation.h"
-#include "kernels/cuda/ops/embedding.h"
-#include "kernels/cuda/ops/layer_norm.h"
-#include "kernels/cuda/ops/rms_norm.h"
-#include "kernels/cuda/ops/round_rows.h"
+#include "kernels/cuda/ops/embedding/embedding.h"
+#include "kernels/cuda/ops/norm/layer_norm.h"
+#include "kernels/cuda/ops/norm/rms_norm.h"
+#include "kernels/cuda/ops/rows/activation.h"
+#include "kernels/cuda/ops/rows/round_rows.h"
 #include "tests/kernels/cuda/device_bed.h"
 
 namespace quire::kernels::cuda::test {

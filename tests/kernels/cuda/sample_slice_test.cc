@@ -1,6 +1,6 @@
 // Sampling over slices of the vocabulary, by ranks that talk in rounds, against the CPU's sampler
 // that sees the whole row: every field of every output, bit for bit, on every rank.
-#include "kernels/cuda/ops/sample_slice.h"
+#include "kernels/cuda/ops/sample/sample_slice.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,6 +1,6 @@
 // Sampling against the CPU's sampler: tokens, counts, ids and the bits of logprobs, for every mix
 // of parameters, with ties, numbers that are none, and any neighbours.
-#include "kernels/cuda/ops/sample.h"
+#include "kernels/cuda/ops/sample/sample.h"
 
 #include <limits>
 #include <map>

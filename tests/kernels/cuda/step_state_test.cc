@@ -1,6 +1,6 @@
 // What a device keeps between steps: tables change where they are told to, tokens are the last
 // samples of their slots.
-#include "kernels/cuda/ops/step_state.h"
+#include "kernels/cuda/ops/rows/step_state.h"
 
 #include <numeric>
 

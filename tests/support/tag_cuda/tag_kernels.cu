@@ -1,5 +1,6 @@
 // The tag model's kernels, in the place of attention and of products: this file is linked instead
-// of kernels/cuda/ops/attention.cu and gemm.cu. All else of a step is the backend's own.
+// of kernels/cuda/ops/attention/attention.cu and kernels/cuda/ops/gemm/gemm.cu. All else of a step
+// is the backend's own.
 //
 // A token's number comes in the first element of its query, which an embedding and a product have
 // brought there. Attention writes the tags of new tokens into their pages, reads all that a token
@@ -7,8 +8,8 @@
 // output; the next group's attention goes on from there. The head turns digits into logits.
 #include "kernels/cuda/device/kernel.h"
 #include "kernels/cuda/device/numbers.h"
-#include "kernels/cuda/ops/attention.h"
-#include "kernels/cuda/ops/gemm.h"
+#include "kernels/cuda/ops/attention/attention.h"
+#include "kernels/cuda/ops/gemm/gemm.h"
 #include "tests/support/tag_arithmetic.h"
 #include "tests/support/tag_cuda/tag_runtime.h"
 

@@ -13,7 +13,7 @@
 #include "kernels/collectives/shared_group.h"
 #include "kernels/cuda/emulate/emulated_runtime.h"
 #include "kernels/cuda/nccl/nccl_communicator.h"
-#include "kernels/cuda/ops/rank_sum.h"
+#include "kernels/cuda/ops/rows/rank_sum.h"
 #include "tests/kernels/cuda/device_bed.h"
 #include "tests/kernels/cuda/nccl/fake_nccl.h"
 

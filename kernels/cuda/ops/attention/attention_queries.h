@@ -1,0 +1,91 @@
+// The tile of a block of attention: its queries, the keys that they see, and the pages of those
+// keys.
+#pragma once
+
+#include "kernels/cuda/ops/attention/attention_tile.h"
+#include "kernels/cuda/ops/fp8.h"
+
+namespace quire::kernels::cuda {
+
+template <int kHeadDim, int kWarps, KvType kType>
+struct AttentionQueries {
+  using Rows = AttentionRows<kHeadDim, kType>;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kQBytes = 16 * kWarps * Rows::kRowBytes;
+
+  const AttentionParams& params;
+  AttentionSequence sequence;
+  AttentionTile tile;
+  int group;
+  int queries;    // of this tile
+  int first_key;  // that any of its rows sees
+  int last_key;
+
+  QUIRE_DEVICE explicit AttentionQueries(const AttentionParams& p) : params(p) {
+    tile = p.tiles[BlockX()];
+    sequence = p.sequences[tile.sequence];
+    group = p.heads / p.kv_heads;
+    const int fit = 16 * kWarps / group;
+    const int left = sequence.token_count - tile.first_query;
+    queries = left < fit ? left : fit;
+    const int first_position = sequence.first_position + tile.first_query;
+    first_key = p.window > 0 && first_position >= p.window ? first_position - p.window + 1 : 0;
+    last_key = first_position + queries - 1;
+  }
+
+  // Row i of the tile is query i / group, head i % group of the KV head's.
+  QUIRE_DEVICE size_t HeadOf(int row) const {
+    return static_cast<size_t>(BlockY()) * group + row % group;
+  }
+  QUIRE_DEVICE size_t TokenOf(int row) const {
+    return static_cast<size_t>(sequence.first_token) + tile.first_query + row / group;
+  }
+  QUIRE_DEVICE bool Exists(int row) const { return row < queries * group; }
+  // Whether a piece of 8 elements belongs to the head; those after it are zeros in shared memory.
+  QUIRE_DEVICE bool IsOfHead(int piece) const { return 8 * piece < params.head_dim; }
+  QUIRE_DEVICE bool IsSeen(int key) const { return key >= first_key && key <= last_key; }
+
+  QUIRE_DEVICE void CopyQueries() const {
+#pragma unroll 1
+    for (int i = ThreadIndex(); i < 16 * kWarps * Rows::kPieces; i += kThreads) {
+      const int row = i / Rows::kPieces;
+      const int piece = i % Rows::kPieces;
+      const uint16_t* from = params.q;
+      const bool there = Exists(row) && IsOfHead(piece);
+      if (there) {
+        from += TokenOf(row) * params.q_stride + HeadOf(row) * params.head_dim + 8 * piece;
+      }
+      unsigned char* to = SharedMemory() + Rows::Swizzled(row, piece);
+      if constexpr (kType == KvType::kF16) {
+        Vector16 x{{0, 0, 0, 0}};
+        if (there) x = Load16(from);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          x.word[j] = PackF16(SaturatedF16(LowBf16(x.word[j])), SaturatedF16(HighBf16(x.word[j])));
+        }
+        Store16(to, x);
+      } else {
+        AsyncCopy16(to, from, there ? 16 : 0);
+      }
+    }
+  }
+
+  // The page that holds the lane-th part of a tile of keys; only pages of keys that a row sees.
+  QUIRE_DEVICE uint32_t PageOfLane(int key_tile) const {
+    const int32_t* table =
+        params.block_tables + static_cast<size_t>(tile.sequence) * params.block_table_stride;
+    const int page = (key_tile * kAttentionKeys >> params.block_shift) + Lane();
+    const bool seen = Lane() < kAttentionKeys >> params.block_shift &&
+                      page << params.block_shift <= last_key &&
+                      (page + 1) << params.block_shift > first_key;
+    return seen ? static_cast<uint32_t>(table[page]) : 0u;
+  }
+
+  QUIRE_DEVICE int64_t ElementAt(uint32_t page, int key) const {
+    const int token = key & ((1 << params.block_shift) - 1);
+    return page * params.page_stride + BlockY() * params.head_stride +
+           static_cast<int64_t>(token) * params.token_stride;
+  }
+};
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,244 @@
+#include "kernels/cuda/ops/attention/rope_append.h"
+
+#include "kernels/cuda/device/half.h"
+#include "kernels/cuda/ops/fp8.h"
+#include "kernels/cuda/ops/rows/float_rows.h"
+#include "kernels/kv_fp8.h"
+
+namespace quire::kernels::cuda {
+
+constexpr int kRopeThreads = 64;  // each warp reads the angles once
+
+QUIRE_DEVICE Vector16 PackHalves(const Eight& e) {
+  Vector16 v;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    v.word[i] = PackF16(SaturatedF16(e.x[2 * i]), SaturatedF16(e.x[2 * i + 1]));
+  }
+  return v;
+}
+
+// Where eight elements of a key or value go, and their head's scale.
+struct EightPlace {
+  void* base;
+  int64_t element;
+  float* scale;  // null in all lanes of a head but the first
+};
+
+// The cosines or sines of the elements `first` … first + 7 of a head. Each four of them are within
+// one half.
+QUIRE_DEVICE Eight LoadAngles(const float* from, int first, int half) {
+  Eight e{};
+#pragma unroll
+  for (int part = 0; part < 8; part += 4) {
+    const int at = first + part;
+    if (at >= 2 * half) continue;
+    const Vector16 v = Load16(from + (at < half ? at : at - half));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) e.x[part + i] = FloatOfBits(v.word[i]);
+  }
+  return e;
+}
+
+// kHeadDim / 8 neighbouring lanes hold one head, eight elements each, those behind the head's real
+// dimension zeros; a warp holds 256 / kHeadDim heads. All lanes take part in shuffles, those
+// without a head with zeros.
+template <int kHeadDim>
+struct HeadLanes {
+  static constexpr int kLanes = kHeadDim / 8;
+
+  // x / sqrt(mean x² + epsilon) · (weight + offset); a lane's squares in order, then halves.
+  QUIRE_DEVICE static void Normalise(const RopeAppendParams& params, const float* weight,
+                                     Eight& e) {
+    if (params.q_norm == nullptr && params.k_norm == nullptr) return;
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum = Fma(e.x[i], e.x[i], sum);
+#pragma unroll
+    for (int mask = kLanes / 2; mask > 0; mask /= 2) sum = sum + ShuffleXor(sum, mask);
+    // Heads of q, k and v may share a warp, and a load takes all of its lanes.
+    const int eights = weight != nullptr ? params.head_dim / 8 : 0;
+    const Eight w = LoadEight(weight, Lane() % kLanes, eights);
+    if (Lane() % kLanes >= eights) return;
+    const float factor = 1.0f / Sqrt(sum / static_cast<float>(params.head_dim) + params.epsilon);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) e.x[i] = e.x[i] * factor * (w.x[i] + params.weight_offset);
+  }
+
+  // The pair of element i is i ± half: that of a lane half / 8 away or, where half is an odd
+  // multiple of 4, the fourth element from this one's of that lane or its neighbour.
+  QUIRE_DEVICE static void Rotate(int half, const Eight& cosine, const Eight& sine, Eight& e) {
+    const int first = Lane() % kLanes * 8;
+    const int head = Lane() - Lane() % kLanes;
+    const bool odd = half % 8 != 0;
+    Eight other;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int at = first + i;
+      const int pair = at < half ? at + half : at < 2 * half ? at - half : at;
+      other.x[i] = Shuffle(odd ? e.x[(i + 4) % 8] : e.x[i], head + pair / 8);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float product = other.x[i] * sine.x[i];
+      if (first + i >= 2 * half) continue;
+      e.x[i] = Fma(e.x[i], cosine.x[i], first + i >= half ? product : -product);
+    }
+  }
+
+  // The scale of a head; each lane holds eight of its elements.
+  QUIRE_DEVICE static Fp8Scale ScaleOf(const Eight& e) {
+    constexpr float kLargest = 3.402823466e38f;
+    float largest = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float size = e.x[i] < 0.0f ? -e.x[i] : e.x[i];
+      if (!(size <= kLargest)) size = FloatOfBits(0x7f800000u);  // so that one maximum shows both
+      if (size > largest) largest = size;
+    }
+#pragma unroll
+    for (int mask = kLanes / 2; mask > 0; mask /= 2) {
+      const float other = ShuffleXor(largest, mask);
+      if (other > largest) largest = other;
+    }
+    return Fp8ScaleOf(largest, largest <= kLargest);
+  }
+};
+
+template <KvType kType>
+QUIRE_DEVICE void StoreInPage(const EightPlace& to, const Eight& e, const Fp8Scale& scale) {
+  if constexpr (kType == KvType::kFp8) {
+    uint64_t codes = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      codes |= static_cast<uint64_t>(ToFp8(e.x[i] * scale.inverse)) << (8 * i);
+    }
+    *reinterpret_cast<uint64_t*>(static_cast<unsigned char*>(to.base) + to.element) = codes;
+    if (to.scale != nullptr) *to.scale = scale.scale;
+  } else {
+    Store16(static_cast<uint16_t*>(to.base) + to.element,
+            kType == KvType::kF16 ? PackHalves(e) : PackBf16(e));
+  }
+}
+
+template <int kHeadDim, KvType kType>
+QUIRE_DEVICE void RopeAppend(const RopeAppendParams& params) {
+  using Lanes = HeadLanes<kHeadDim>;
+  constexpr int kHeadsPerRound = kRopeThreads / Lanes::kLanes;
+  const int token = BlockX();
+  const int position = params.positions[token];
+  const int element = Lane() % Lanes::kLanes * 8;
+  const int half = params.rotary_dim / 2;
+  const float* angles = params.angles + static_cast<size_t>(position) * 2 * half;
+  const Eight cosine = LoadAngles(angles, element, half);
+  const Eight sine = LoadAngles(angles + half, element, half);
+  const float* row = params.qkv + static_cast<size_t>(token) * params.stride;
+  uint16_t* q = params.q + static_cast<size_t>(token) * params.heads * params.head_dim + element;
+  const int slot = position & ((1 << params.block_shift) - 1);
+  const int64_t page = params.pages[token];
+  const int64_t place =
+      page * params.page_stride + static_cast<int64_t>(slot) * params.token_stride + element;
+  const int turned = params.heads + params.kv_heads;
+  const int all = turned + params.kv_heads;
+  for (int first = 0; first < all; first += kHeadsPerRound) {
+    const int head = first + ThreadIndex() / Lanes::kLanes;
+    const int eights = head < all ? params.head_dim / 8 : 0;
+    const Eight raw =
+        LoadEight(row + static_cast<size_t>(head) * params.head_dim, element / 8, eights);
+    Eight e = raw;
+    Lanes::Normalise(params, head < params.heads ? params.q_norm : params.k_norm, e);
+    Lanes::Rotate(half, cosine, sine, e);
+    const bool is_value = head >= turned;
+    if (is_value) e = raw;
+    Fp8Scale scale;
+    if constexpr (kType == KvType::kFp8) scale = Lanes::ScaleOf(e);
+    if (element / 8 >= eights) continue;
+    if (head < params.heads) {
+      Store16(q + head * params.head_dim, PackBf16(e));
+      continue;
+    }
+    const int kv_head = head - (is_value ? turned : params.heads);
+    EightPlace to{is_value ? params.values : params.keys, place + kv_head * params.head_stride,
+                  nullptr};
+    if (kType == KvType::kFp8 && element == 0) {
+      to.scale = (is_value ? params.value_scales : params.key_scales) +
+                 page * params.scale_page_stride + (kv_head << params.block_shift) + slot;
+    }
+    StoreInPage<kType>(to, e, scale);
+  }
+}
+
+QUIRE_KERNEL(rope_append_64, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<64, KvType::kBF16>(params);
+}
+QUIRE_KERNEL(rope_append_128, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<128, KvType::kBF16>(params);
+}
+QUIRE_KERNEL(rope_append_256, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<256, KvType::kBF16>(params);
+}
+QUIRE_KERNEL(rope_append_f16_64, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<64, KvType::kF16>(params);
+}
+QUIRE_KERNEL(rope_append_f16_128, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<128, KvType::kF16>(params);
+}
+QUIRE_KERNEL(rope_append_f16_256, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<256, KvType::kF16>(params);
+}
+QUIRE_KERNEL(rope_append_fp8_64, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<64, KvType::kFp8>(params);
+}
+QUIRE_KERNEL(rope_append_fp8_128, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<128, KvType::kFp8>(params);
+}
+QUIRE_KERNEL(rope_append_fp8_256, RopeAppendParams, kRopeThreads, 1) {
+  RopeAppend<256, KvType::kFp8>(params);
+}
+
+namespace {
+
+// The least compiled head dimension that holds this one.
+runtime::KernelHandle KernelFor(KvType type, int head_dim) {
+  const int size = head_dim <= 64 ? 0 : head_dim <= 128 ? 1 : 2;
+  const runtime::KernelHandle of_bf16[] = {QUIRE_KERNEL_OF(rope_append_64, kRopeThreads),
+                                           QUIRE_KERNEL_OF(rope_append_128, kRopeThreads),
+                                           QUIRE_KERNEL_OF(rope_append_256, kRopeThreads)};
+  const runtime::KernelHandle of_f16[] = {QUIRE_KERNEL_OF(rope_append_f16_64, kRopeThreads),
+                                          QUIRE_KERNEL_OF(rope_append_f16_128, kRopeThreads),
+                                          QUIRE_KERNEL_OF(rope_append_f16_256, kRopeThreads)};
+  const runtime::KernelHandle of_fp8[] = {QUIRE_KERNEL_OF(rope_append_fp8_64, kRopeThreads),
+                                          QUIRE_KERNEL_OF(rope_append_fp8_128, kRopeThreads),
+                                          QUIRE_KERNEL_OF(rope_append_fp8_256, kRopeThreads)};
+  return type == KvType::kF16 ? of_f16[size] : type == KvType::kFp8 ? of_fp8[size] : of_bf16[size];
+}
+
+}  // namespace
+
+runtime::Error LaunchRopeAppend(runtime::Runtime& runtime, runtime::StreamId stream, int head_dim,
+                                RopeAppendParams params) {
+  if (head_dim <= 0 || head_dim % 8 != 0 || head_dim > 256) {
+    return "rope_append: head dimension " + std::to_string(head_dim) +
+           "; multiples of 8 up to 256 are served";
+  }
+  if (params.rotary_dim < 0 || params.rotary_dim % 8 != 0 || params.rotary_dim > head_dim) {
+    return "rope_append: rotary dimension " + std::to_string(params.rotary_dim) +
+           ": a multiple of 8 up to the head dimension is needed";
+  }
+  if (params.stride % 8 != 0) return "rope_append: the stride of qkv must be a multiple of 8";
+  if (params.token_stride == 0) params.token_stride = head_dim;
+  if (params.type == KvType::kF32) {
+    return "rope_append: pages of float32; bfloat16, float16 and fp8 are served";
+  }
+  if (params.token_stride < head_dim || params.token_stride % 8 != 0) {
+    return "rope_append: tokens " + std::to_string(params.token_stride) +
+           " elements apart for heads of " + std::to_string(head_dim) +
+           ": a multiple of 8 is needed";
+  }
+  if (params.tokens <= 0) return {};
+  params.head_dim = head_dim;
+  return runtime.Launch(stream, KernelFor(params.type, head_dim),
+                        runtime::ShapeOf(static_cast<uint32_t>(params.tokens), 1, 0, params));
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,159 @@
+// The block of a GEMM: pieces of K through the ring, their merge, and the operations on the result.
+//
+// A Tile is GemmTile, or one that reads its weights differently and multiplies the same fragments.
+#pragma once
+
+#include "kernels/cuda/ops/gemm/gemm_result.h"
+
+namespace quire::kernels::cuda {
+
+// Starts the copies of the first stages. No kernel writes weights: where few rows are multiplied,
+// and weights are nearly all that is read, they are on their way before the kernels in front of
+// this one have ended. A wide tile begins stage by stage: its first product waits for one alone.
+template <class Tile>
+QUIRE_DEVICE void BeginRing(const GemmParams& params, int last, const GemmCorner& corner,
+                            bool first_piece) {
+  constexpr bool kWeightsAhead = Tile::kTokens <= 64;
+  if (kWeightsAhead) {
+#pragma unroll
+    for (int ahead = 0; ahead < Tile::kStages - 1; ++ahead) {
+      if (corner.tile + ahead < last) Tile::FillWeights(params, ahead, corner.tile + ahead, corner);
+    }
+  }
+  if (first_piece) {
+    WaitForEarlierKernels();
+    LetLaterKernelsBegin();
+  }
+#pragma unroll
+  for (int ahead = 0; ahead < Tile::kStages - 1; ++ahead) {
+    const int tile = corner.tile + ahead;
+    if (tile < last) {
+      if (!kWeightsAhead) Tile::FillWeights(params, ahead, tile, corner);
+      Tile::FillTokens(params, ahead, tile, corner);
+    }
+    AsyncCommit();
+  }
+}
+
+// Sums tiles [first, last) of K from zero through the ring.
+template <class Tile>
+QUIRE_DEVICE void SumPiece(const GemmParams& params, int first, int last, bool first_piece,
+                           Tile& tile) {
+  const GemmCorner corner{BlockY() * kGemmRows, BlockX() * Tile::kTokens, first};
+  tile.Clear();
+  BeginRing<Tile>(params, last, corner, first_piece);
+  int slot = 0;
+  for (int at = first; at < last; ++at) {
+    AsyncWait<Tile::kStages - 2>();
+    // All copies of this stage have arrived, and all threads have finished the stage before it,
+    // which is filled next.
+    BlockBarrier();
+    const int next = at + Tile::kStages - 1;
+    const int filled = slot == 0 ? Tile::kStages - 1 : slot - 1;
+    if (next < last) {
+      Tile::FillWeights(params, filled, next, corner);
+      Tile::FillTokens(params, filled, next, corner);
+    }
+    AsyncCommit();
+    tile.Multiply(params, slot, at);
+    slot = slot + 1 == Tile::kStages ? 0 : slot + 1;
+  }
+  AsyncWait<0>();
+  BlockBarrier();
+}
+
+// A piece's sums in the workspace: [tile][piece][vector][thread], so that threads are side by side.
+template <class Tile>
+QUIRE_DEVICE float* PieceAt(const GemmParams& params, int piece) {
+  constexpr int kFloats = Tile::kTokens * kGemmRows;
+  const size_t tile = static_cast<size_t>(BlockY()) * GridX() + BlockX();
+  return params.workspace + (tile * params.splits + piece) * kFloats + ThreadIndex() * 4;
+}
+
+template <class Tile>
+QUIRE_DEVICE void StorePiece(const GemmParams& params, int piece, const Tile& tile) {
+  float* to = PieceAt<Tile>(params, piece);
+#pragma unroll
+  for (int r = 0; r < Tile::kRowFragments; ++r) {
+#pragma unroll
+    for (int o = 0; o < Tile::kOctets; ++o) {
+      const float(&s)[4] = tile.sum[r][o];
+      Store16(
+          to + (r * Tile::kOctets + o) * kGemmThreads * 4,
+          Vector16{{BitsOfFloat(s[0]), BitsOfFloat(s[1]), BitsOfFloat(s[2]), BitsOfFloat(s[3])}});
+    }
+  }
+}
+
+template <class Tile>
+QUIRE_DEVICE void LoadPiece(const GemmParams& params, int piece, Tile& tile) {
+  const float* from = PieceAt<Tile>(params, piece);
+#pragma unroll
+  for (int r = 0; r < Tile::kRowFragments; ++r) {
+#pragma unroll
+    for (int o = 0; o < Tile::kOctets; ++o) {
+      const Vector16 v = Load16(from + (r * Tile::kOctets + o) * kGemmThreads * 4);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) tile.sum[r][o][i] = FloatOfBits(v.word[i]);
+    }
+  }
+}
+
+// The sums of a tile, turned to [token][weight] through shared memory.
+template <class Tile>
+QUIRE_DEVICE void Finish(const GemmParams& params, const Tile& tile) {
+  float* turned = Shared<float>();
+  const int row = WarpIndex() % Tile::kRowWarps * Tile::kRowFragments * 16 + Lane() / 4;
+  const int token = WarpIndex() / Tile::kRowWarps * Tile::kOctets * 8 + Lane() % 4 * 2;
+#pragma unroll
+  for (int r = 0; r < Tile::kRowFragments; ++r) {
+#pragma unroll
+    for (int o = 0; o < Tile::kOctets; ++o) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        turned[(token + 8 * o + i % 2) * Tile::kOutStride + row + 16 * r + i / 2 * 8] =
+            tile.sum[r][o][i];
+      }
+    }
+  }
+  BlockBarrier();
+  if (params.out_float32) {
+    StoreTile<Tile::kTokens, Tile::kOutStride, 4>(params, turned);
+  } else {
+    StoreTile<Tile::kTokens, Tile::kOutStride, 8>(params, turned);
+  }
+}
+
+template <class Tile>
+QUIRE_DEVICE void Gemm(const GemmParams& params) {
+  const int tiles = (params.k + kGemmDepth - 1) / kGemmDepth;
+  const bool apart = GridZ() > 1;
+  const int first_piece = apart ? BlockZ() : 0;
+  const int last_piece = apart ? BlockZ() + 1 : params.splits;
+  Tile tile;
+  Tile total;
+  for (int piece = first_piece; piece < last_piece; ++piece) {
+    const int first = piece * params.tiles_per_split;
+    const int last = first + params.tiles_per_split;
+    SumPiece(params, first, last < tiles ? last : tiles, piece == first_piece, tile);
+    if (piece == first_piece) {
+      total = tile;
+    } else {
+      total.Add(tile);
+    }
+  }
+  if (apart) {
+    StorePiece(params, BlockZ(), total);
+    uint32_t* counter = params.counters + static_cast<size_t>(BlockY()) * GridX() + BlockX();
+    auto* flag = Shared<uint32_t>(Tile::kSharedBytes - 16);
+    if (!LastToArrive(counter, static_cast<uint32_t>(GridZ()), flag)) return;
+    LoadPiece(params, 0, total);
+    for (int piece = 1; piece < params.splits; ++piece) {
+      LoadPiece(params, piece, tile);
+      total.Add(tile);
+    }
+  }
+  Finish(params, total);
+}
+
+}  // namespace quire::kernels::cuda
