@@ -7,6 +7,7 @@
 #include "cli/ask.h"
 #include "cli/commands.h"
 #include "cli/format.h"
+#include "cli/talk/answer_form.h"
 
 namespace quire::cli {
 namespace {
@@ -60,6 +61,7 @@ bool ReadLine(bool terminal, std::atomic<bool>& interrupted, std::string& line) 
 
 int RunComplete(const CommandInputs& inputs) {
   AskOptions options;
+  AnswerForm form;
   std::string prompt;
   config::Schema schema("quire complete", "Completes a prompt and prints the text as it comes.");
   config::Flag positional;
@@ -69,8 +71,11 @@ int RunComplete(const CommandInputs& inputs) {
   schema.AddPositional(positional, true);
   schema.Group("Completion");
   AddAskFlags(options, schema);
+  AddFormFlags(form, schema);
   if (const std::optional<int> code = Begin(inputs, schema, "complete")) return *code;
   TakeKey(inputs.environment, options);
+  json::Object body;
+  if (const absl::Status set = SetForm(form, body); !set.ok()) return Failed("complete", set);
   if (prompt == "-") {
     prompt.clear();
     char buffer[4096];
@@ -83,7 +88,6 @@ int RunComplete(const CommandInputs& inputs) {
     if (!model.ok()) return Failed("complete", model.status());
     options.model = *model;
   }
-  json::Object body;
   body["model"] = options.model;
   body["prompt"] = prompt;
   body["stream"] = true;
@@ -97,6 +101,7 @@ int RunComplete(const CommandInputs& inputs) {
 
 int RunChat(const CommandInputs& inputs) {
   AskOptions options;
+  AnswerForm form;
   std::string system;
   config::Schema schema("quire chat", "A conversation in the terminal. Ctrl-C stops an answer.");
   schema.Group("Conversation");
@@ -106,8 +111,11 @@ int RunChat(const CommandInputs& inputs) {
   flag.target = &system;
   schema.Add(flag);
   AddAskFlags(options, schema);
+  AddFormFlags(form, schema);
   if (const std::optional<int> code = Begin(inputs, schema, "chat")) return *code;
   TakeKey(inputs.environment, options);
+  json::Object every;  // what each of its requests says
+  if (const absl::Status set = SetForm(form, every); !set.ok()) return Failed("chat", set);
   if (options.model.empty()) {
     auto model = FirstModel(options, *inputs.interrupted);
     if (!model.ok()) return Failed("chat", model.status());
@@ -132,7 +140,7 @@ int RunChat(const CommandInputs& inputs) {
     }
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     messages.push_back(Message("user", line));
-    json::Object body;
+    json::Object body = every;
     body["model"] = options.model;
     body["messages"] = messages;
     body["stream"] = true;
