@@ -72,6 +72,22 @@ SAMPLING = {
     "use_beam_search": "the n best answers of a search with n beams, sent at its end",
     "early_stopping": "true, false or `never`: when a beam search gives up the beams that still run",
 }
+CONSTRAINTS = {
+    "response_format": "OpenAI's: `text`, `json_object`, `json_schema` (`strict` changes nothing: every schema is enforced); llama.cpp's `json_object` or `json_schema` with `schema`; vLLM's `structural_tag`; TGI's `json` and `regex` with `value`",
+    "structured_outputs": "vLLM's: one of `json`, `regex`, `choice`, `grammar`, `json_object`, `structural_tag`; beside it `disable_any_whitespace`, `disable_additional_properties`, `whitespace_pattern`",
+    "guided_decoding": "the same in older releases of vLLM",
+    "guided_json": "vLLM's older field: a JSON schema, as an object or as a text",
+    "guided_regex": "the same for an expression that matches the whole text",
+    "guided_choice": "the same for a list of texts",
+    "guided_grammar": "the same for GBNF or Lark",
+    "guided_whitespace_pattern": "an expression for white space in JSON",
+    "guided_decoding_backend": "taken, without effect: there is one",
+    "grammar": "llama.cpp's GBNF, or Lark behind `%llguidance`; TGI's object with `type` and `value`",
+    "json_schema": "llama.cpp's and SGLang's: a JSON schema, as an object or as a text",
+    "regex": "SGLang's",
+    "ebnf": "SGLang's: GBNF",
+    "structural_tag": "SGLang's, as vLLM has it",
+}
 HEADERS = [
     ("`Authorization: Bearer KEY`", "request", "an API key, where the router has some"),
     ("`x-request-id`", "both", "names the request in logs, records and `quire trace`; made up where none comes"),
@@ -88,8 +104,7 @@ HEADERS = [
 WHO = {"kKey": "a key", "kOpen": "anyone", "kOperator": "an operator",
        "kMetrics": "anyone on loopback or on `--metrics-port`, else an operator"}
 WHERE = {"kInBoth": "both", "kInChat": "chat", "kInCompletion": "completions"}
-ONLY = {"OnlyOne": "1", "OnlyFalse": "false", "OnlyEmpty": "nothing", "OnlyTextFormat": '`{"type": "text"}`',
-        "OnlyNoToolChoice": "`none`", "OnlyTextModality": '`["text"]`'}
+ONLY = {"OnlyOne": "1", "OnlyFalse": "false", "OnlyEmpty": "nothing", "OnlyNoToolChoice": "`none`", "OnlyTextModality": '`["text"]`'}
 
 
 def routes(path):
@@ -111,6 +126,16 @@ def route_table(path, described):
 def fields():
     text = (ROOT / "router/http/api_fields.cc").read_text().split("constexpr ApiField kFields[] = {")[1].split("\n};")[0]
     return re.findall(r'\{"(\w+)", (kIn\w+),\s*(\w*)', text)
+
+
+def constraint_table():
+    text = (ROOT / "router/chat/constraint_fields.cc").read_text().split("constexpr ConstraintField kConstraintFields[] = {")[1].split("\n};")[0]
+    names = re.findall(r'^    \{"(\w+)",', text, re.M)
+    if set(names) != set(CONSTRAINTS):
+        sys.exit(f"write_api.py: described or served, not both: {sorted(set(names) ^ set(CONSTRAINTS))}")
+    return ["### What an answer must be", "", "In completions and chat, in gRPC as `response_format`, and among the sampling keys of the Open Inference "
+            "Protocol; one in a request.", "", "| field | what it is |", "|---|---|",
+            *[f"| `{name}` | {CONSTRAINTS[name]} |" for name in names], ""]
 
 
 def sampling_comments():
@@ -140,6 +165,7 @@ def field_tables():
     return ["### Fields", "", "| field | in | what it is |", "|---|---|---|", *served, "",
             "### Sampling", "", "Also in gRPC's `SamplingOptions`, in `sampling_parameters` of the Open Inference Protocol, and from there in "
             "`generate`.", "", "| field | range |", "|---|---|", *sampling, "",
+            *constraint_table(),
             "### Taken and without effect", "", ", ".join(harmless), "",
             "### Refused by name", "", "Known from other servers and not served: they are refused unless they say what this server does anyway. "
             "Unknown fields are ignored, counted (`quire_router_http_unknown_fields_total`) and named in the log at `debug`.", "",

@@ -40,6 +40,9 @@ std::vector<std::string> LiveDispatch::Features() const {
       RequiredFeatures(request.submit.sampling, journal.choice_count());
   if (journal.TotalOutputs() > 0 && !QUIRE_BUG(resume_not_asked_for))
     features.emplace_back(kFeatureResume);
+  if (request.submit.constraint.kind != ConstraintKind::kNone) {
+    features.emplace_back(kFeatureConstraint);
+  }
   return features;
 }
 

@@ -8,6 +8,8 @@ namespace quire {
 namespace {
 
 constexpr std::string_view kRequestSuspect = "request_suspect";
+// Begins what a worker says of a constraint that it cannot compile or go on with.
+constexpr std::string_view kConstraint = "constraint";
 constexpr uint32_t kRetryAfterMs = 1000;
 constexpr uint32_t kMaxRetryAfterMs = 60'000;  // whatever a worker proposes
 
@@ -103,6 +105,9 @@ ApiError ErrorOfEnd(const Ended& ended) {
               kRetryAfterMs};
     default:
       break;
+  }
+  if (!ended.retryable && ended.message.starts_with(std::string(kConstraint) + ": ")) {
+    return {ApiCode::kInvalidArgument, ended.message, std::string(kConstraint), 0};
   }
   const std::string said = ended.message.empty() ? "no reason given" : ended.message;
   return {ApiCode::kInternal, "the worker failed the request: " + said, "", 0};

@@ -5,6 +5,7 @@
 #include "common/grpc/status_details.h"
 #include "common/json/json.h"
 #include "common/wire/sampling.h"
+#include "router/chat/constraint_fields.h"
 #include "router/chat/json_fields.h"
 #include "router/core/sampling_checks.h"
 
@@ -80,9 +81,66 @@ Problem ReadResume(const v1::Resume& in, std::optional<ResumeRequest>& out) {
   return std::nullopt;
 }
 
+std::string AsJson(const v1::ResponseFormat::Choices& choices) {
+  std::string list = "[";
+  for (const std::string& text : choices.texts()) {
+    if (list.size() > 1) list += ',';
+    json::AppendQuoted(text, list);
+  }
+  return list + "]";
+}
+
+Problem ReadFormatCase(const v1::ResponseFormat& in, const RequestLimits& limits,
+                       ConstraintDraft& out) {
+  switch (in.format_case()) {
+    case v1::ResponseFormat::kJsonSchema:
+      return ReadSchemaText(in.json_schema(), "response_format.json_schema", limits, out);
+    case v1::ResponseFormat::kJsonObject:
+      if (!in.json_object()) return std::nullopt;
+      return SetConstraint(ConstraintKind::kJsonObject, "", "response_format.json_object", out);
+    case v1::ResponseFormat::kRegex:
+      return SetConstraint(ConstraintKind::kRegex, in.regex(), "response_format.regex", out);
+    case v1::ResponseFormat::kChoice:
+      if (in.choice().texts().empty()) {
+        return Bad("response_format.choice", "must not be empty; name at least one text");
+      }
+      return SetConstraint(ConstraintKind::kChoice, AsJson(in.choice()), "response_format.choice",
+                           out);
+    case v1::ResponseFormat::kGrammar:
+      return SetGrammar(in.grammar(), "response_format.grammar", out);
+    case v1::ResponseFormat::kLark:
+      return SetConstraint(ConstraintKind::kLark, in.lark(), "response_format.lark", out);
+    case v1::ResponseFormat::kStructuralTag:
+      return ReadTagText(in.structural_tag(), "response_format.structural_tag", limits, out);
+    case v1::ResponseFormat::FORMAT_NOT_SET:
+      break;
+  }
+  return std::nullopt;
+}
+
+Problem ReadFormat(const v1::ResponseFormat& in, const RequestLimits& limits,
+                   GenerateRequest& out) {
+  ConstraintDraft draft;
+  if (auto problem = ReadFormatCase(in, limits, draft)) return problem;
+  if (auto problem = SetWhitespacePattern(in.whitespace_pattern(),
+                                          "response_format.whitespace_pattern", draft)) {
+    return problem;
+  }
+  draft.constraint.compact = in.disable_any_whitespace();
+  if (in.disable_any_whitespace()) {
+    draft.compact_field = "response_format.disable_any_whitespace";
+  }
+  draft.constraint.closed = in.disable_additional_properties();
+  if (in.disable_additional_properties()) {
+    draft.closed_field = "response_format.disable_additional_properties";
+  }
+  return SettleConstraint(std::move(draft), out);
+}
+
 // The parts that Generate and Chat share.
 template <class Message>
-Problem ReadCommon(const Message& in, bool echo, GenerateRequest& out) {
+Problem ReadCommon(const Message& in, bool echo, const RequestLimits& limits,
+                   GenerateRequest& out) {
   out.model = in.model();
   out.streaming = true;
   out.priority = in.priority();
@@ -97,6 +155,7 @@ Problem ReadCommon(const Message& in, bool echo, GenerateRequest& out) {
   }
   if (in.has_truncate_prompt_tokens()) out.truncate_prompt_tokens = in.truncate_prompt_tokens();
   if (auto problem = CheckTruncation(out.truncate_prompt_tokens)) return problem;
+  if (auto problem = ReadFormat(in.response_format(), limits, out)) return problem;
   if (in.has_resume()) return ReadResume(in.resume(), out.resume);
   return std::nullopt;
 }
@@ -218,7 +277,7 @@ void ToProto(const TokenLogprob& in, v1::TokenLogprob& out) {
 
 Problem FromProto(const v1::GenerateRequest& in, GenerateRequest& out,
                   const RequestLimits& limits) {
-  if (auto problem = ReadCommon(in, in.echo(), out)) return problem;
+  if (auto problem = ReadCommon(in, in.echo(), limits, out)) return problem;
   if (in.prompt_case() == v1::GenerateRequest::kText) {
     if (in.text().empty()) return Bad("text", "must not be empty; give at least one character");
     TextPrompt prompt{in.text(), true, "text"};
@@ -239,7 +298,7 @@ Problem FromProto(const v1::GenerateRequest& in, GenerateRequest& out,
 }
 
 Problem FromProto(const v1::ChatRequest& in, GenerateRequest& out, const RequestLimits& limits) {
-  if (auto problem = ReadCommon(in, false, out)) return problem;
+  if (auto problem = ReadCommon(in, false, limits, out)) return problem;
   out.chat_defaults = true;
   ChatPrompt prompt;
   if (auto problem = ReadChat(in, limits, prompt)) return problem;

@@ -75,13 +75,6 @@ FieldError OnlyEmpty(const Value& v, std::string_view name, ApiDraft&) {
   if (empty) return std::nullopt;
   return InvalidField(name, "is not served; leave it out");
 }
-FieldError OnlyTextFormat(const Value& v, std::string_view name, ApiDraft&) {
-  if (v.is_object()) {
-    const Value* type = json::Find(v.get_object(), "type");
-    if (type && type->is_string() && json::View(type->get_string()) == "text") return std::nullopt;
-  }
-  return InvalidField(name, "only {\"type\": \"text\"} is served");
-}
 FieldError OnlyTextModality(const Value& v, std::string_view name, ApiDraft&) {
   if (v.is_array() && v.get_array().size() == 1 && v.get_array()[0].is_string() &&
       json::View(v.get_array()[0].get_string()) == "text") {
@@ -165,12 +158,6 @@ constexpr ApiField kFields[] = {
     {"best_of", kInBoth, OnlyOne},
     {"suffix", kInCompletion, OnlyEmpty},
     {"echo", kInChat, OnlyFalse},
-    {"response_format", kInBoth, OnlyTextFormat},
-    {"structured_outputs", kInBoth, OnlyEmpty},
-    {"guided_json", kInBoth, OnlyEmpty},
-    {"guided_regex", kInBoth, OnlyEmpty},
-    {"guided_choice", kInBoth, OnlyEmpty},
-    {"guided_grammar", kInBoth, OnlyEmpty},
     {"tools", kInChat, OnlyEmpty},
     {"tool_choice", kInChat, OnlyNoToolChoice},
     {"functions", kInChat, OnlyEmpty},

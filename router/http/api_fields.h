@@ -1,5 +1,6 @@
 // The one table of the fields that the OpenAI-shaped API knows, without the sampling parameters
-// (router/chat/sampling_fields.h).
+// (router/chat/sampling_fields.h) and without what says what an answer must be
+// (router/chat/constraint_fields.h).
 //
 // Private to router/http; pure.
 #pragma once
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "router/chat/constraint_fields.h"
 #include "router/chat/json_fields.h"
 #include "router/http/api_request.h"
 
@@ -28,6 +30,7 @@ struct ApiDraft {
   const json::Value* prompt = nullptr;
   const json::Value* messages = nullptr;
   ChatPrompt chat;
+  ConstraintDraft constraint;
   bool add_special_tokens = true;
   bool add_special_tokens_set = false;
   bool logprobs_flag = false;  // chat: a boolean, not a number

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "common/wire/sampling.h"
+#include "router/chat/constraint_fields.h"
 #include "router/chat/sampling_fields.h"
 #include "router/core/result.h"
 #include "router/core/sampling_checks.h"
@@ -37,27 +38,32 @@ void ChargeOnly(const RequestLimits& limits, const std::vector<GenerateRequest>&
   limits.hold->Resize(bytes);
 }
 
-FieldError ReadFields(const json::Object& object, unsigned where, ApiDraft& draft) {
-  for (const auto& member : object) {
-    const std::string_view name(member.key().data(), member.key().size());
-    const ApiField* known = nullptr;
-    for (const ApiField& field : ApiFields()) {
-      if (field.name == name && (field.where & where) != 0) known = &field;
-    }
-    const SamplingField* wish = known ? nullptr : FindSamplingField(name);
-    if (!known && !wish) {
-      if (draft.out.unknown_fields.size() < kMaxUnknownFieldsListed) {
-        draft.out.unknown_fields.emplace_back(name.substr(0, 64));
-      }
-      continue;
-    }
-    if (member.value().is_null()) continue;
-    if (auto problem = known ? known->read(member.value(), name, draft)
-                             : wish->read(member.value(), name, draft.common.sampling)) {
-      return problem;
-    }
+FieldError ReadField(const json::Object::value_type& member, unsigned where,
+                     const RequestLimits& limits, ApiDraft& draft) {
+  const std::string_view name(member.key().data(), member.key().size());
+  const Value& value = member.value();
+  for (const ApiField& field : ApiFields()) {
+    if (field.name != name || (field.where & where) == 0) continue;
+    return value.is_null() ? std::nullopt : field.read(value, name, draft);
+  }
+  if (const SamplingField* wish = FindSamplingField(name)) {
+    return value.is_null() ? std::nullopt : wish->read(value, name, draft.common.sampling);
+  }
+  if (const ConstraintField* shape = FindConstraintField(name)) {
+    return value.is_null() ? std::nullopt : shape->read(value, limits, draft.constraint);
+  }
+  if (draft.out.unknown_fields.size() < kMaxUnknownFieldsListed) {
+    draft.out.unknown_fields.emplace_back(name.substr(0, 64));
   }
   return std::nullopt;
+}
+
+FieldError ReadFields(const json::Object& object, unsigned where, const RequestLimits& limits,
+                      ApiDraft& draft) {
+  for (const auto& member : object) {
+    if (auto problem = ReadField(member, where, limits, draft)) return problem;
+  }
+  return SettleConstraint(std::move(draft.constraint), draft.common);
 }
 
 FieldError AddTextPrompt(const Value& value, ApiDraft& draft) {
@@ -325,7 +331,7 @@ std::optional<ApiError> ParseApiRequest(ApiKind kind, std::string_view body,
   ApiDraft draft(out);
   const unsigned where = kind == ApiKind::kChat ? kInChat : kInCompletion;
   if (auto problem = Charge(limits, body.size())) return problem;  // what is taken out of it
-  if (auto problem = ReadFields(root.get_object(), where, draft)) return problem;
+  if (auto problem = ReadFields(root.get_object(), where, limits, draft)) return problem;
   if (auto problem = SettleSampling(kind, draft)) return problem;
   if (auto problem = CheckTruncation(draft.common.truncate_prompt_tokens)) return problem;
   draft.common.streaming = out.stream;

@@ -56,7 +56,7 @@ Problem ReadSamplingTensor(const InputTensor& tensor, Draft& draft) {
   if (absl::IsUnavailable(value.status())) return TooManyLargeRequests();
   if (!value.ok()) return InvalidField(tensor.name, StatusMessage(value.status()));
   if (!value->is_object()) return InvalidField(tensor.name, "must hold a JSON object");
-  return ReadSamplingKeys(value->get_object(), draft.out.generate);
+  return ReadSamplingKeys(value->get_object(), draft.limits, draft.out);
 }
 
 template <class Set>
@@ -196,7 +196,8 @@ constexpr Parameter kParameters[] = {
     {"sequence_end", NoSequences},
 };
 
-Problem ReadParameters(const json::Object& parameters, InferRequest& out) {
+Problem ReadParameters(const json::Object& parameters, const RequestLimits& limits,
+                       InferRequest& out) {
   json::Object sampling;
   for (const auto& member : parameters) {
     const std::string_view name(member.key().data(), member.key().size());
@@ -210,7 +211,7 @@ Problem ReadParameters(const json::Object& parameters, InferRequest& out) {
       return problem;
     }
   }
-  return ReadSamplingKeys(sampling, out.generate);
+  return ReadSamplingKeys(sampling, limits, out);
 }
 
 Problem CheckNames(const InferMessage& message) {
@@ -259,6 +260,7 @@ Problem SettleInfer(const RequestLimits& limits, InferRequest& out) {
   out.generate.streaming = out.stream;
   if (auto problem = CheckSampling(sampling, out.generate.echo)) return problem;
   if (auto problem = CheckTruncation(out.generate.truncate_prompt_tokens)) return problem;
+  if (auto problem = SettleConstraint(std::move(out.constraint), out.generate)) return problem;
   return CheckLimits(out.generate, limits);
 }
 
@@ -271,7 +273,7 @@ Problem ReadInfer(const InferMessage& message, Answering answering, const Reques
   Draft draft{limits, out};
   if (auto problem = ReadInputs(message, draft)) return problem;
   if (auto problem = ReadOutputs(message, out.wanted)) return problem;
-  if (auto problem = ReadParameters(message.parameters, out)) return problem;
+  if (auto problem = ReadParameters(message.parameters, limits, out)) return problem;
   if (answering == Answering::kOnce && draft.stream.value_or(false)) {
     return InvalidField("stream", "this call answers once; use ModelStreamInfer");
   }

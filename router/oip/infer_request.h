@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/json/json.h"
+#include "router/chat/constraint_fields.h"
 #include "router/core/request_limits.h"
 #include "router/oip/tensors.h"
 
@@ -42,7 +43,8 @@ struct WantedOutputs {
 };
 
 struct InferRequest {
-  GenerateRequest generate;  // everything but request id, tenant and values of headers
+  GenerateRequest generate;    // everything but request id, tenant and values of headers
+  ConstraintDraft constraint;  // until SettleInfer moves it into `generate`
   std::string id;
   std::string model;
   WantedOutputs wanted;
@@ -63,11 +65,13 @@ std::optional<ApiError> ReadInfer(const InferMessage& message, Answering answeri
 // Whether the version is served: "" and "1" are; the error names `field`.
 std::optional<ApiError> CheckVersion(std::string_view version, std::string_view field);
 
-// vLLM's keys, `sampling` as JSON members; null is unset, numbers may be given as strings. An
-// unknown key is refused.
-std::optional<ApiError> ReadSamplingKeys(const json::Object& sampling, GenerateRequest& out);
+// vLLM's keys, `sampling` as JSON members; null is unset, numbers and objects may be given as
+// strings. An unknown key is refused.
+std::optional<ApiError> ReadSamplingKeys(const json::Object& sampling, const RequestLimits& limits,
+                                         InferRequest& out);
 
-// The checks that need all tensors, keys and parameters: ranges, limits, one choice.
+// The checks that need all tensors, keys and parameters: ranges, limits, one choice, one
+// constraint.
 std::optional<ApiError> SettleInfer(const RequestLimits& limits, InferRequest& out);
 
 }  // namespace quire::oip

@@ -13,8 +13,8 @@ using Problem = std::optional<ApiError>;
 
 // Known to vLLM and not served here, except at their neutral value.
 constexpr std::string_view kUnserved[] = {
-    "best_of",    "structured_outputs", "guided_decoding", "logits_processors",
-    "extra_args", "output_kind",        "lora_name",       "thinking_token_budget",
+    "best_of",     "logits_processors", "extra_args",
+    "output_kind", "lora_name",         "thinking_token_budget",
 };
 // Beams are several answers, for which this protocol has no place.
 constexpr std::string_view kBeams[] = {"use_beam_search", "length_penalty", "early_stopping"};
@@ -79,13 +79,19 @@ Problem ReadKey(std::string_view name, const Value& value, GenerateRequest& out)
 
 }  // namespace
 
-Problem ReadSamplingKeys(const json::Object& sampling, GenerateRequest& out) {
+Problem ReadSamplingKeys(const json::Object& sampling, const RequestLimits& limits,
+                         InferRequest& out) {
   for (const auto& member : sampling) {
     const std::string_view name(member.key().data(), member.key().size());
+    if (const ConstraintField* shape = FindConstraintField(name)) {
+      if (member.value().is_null()) continue;
+      if (auto problem = shape->read(member.value(), limits, out.constraint)) return problem;
+      continue;
+    }
     Value read;
     const Value& value =
         name == "cache_salt" ? member.value() : Unquoted(name, member.value(), read);
-    if (auto problem = ReadKey(name, value, out)) return problem;
+    if (auto problem = ReadKey(name, value, out.generate)) return problem;
   }
   return std::nullopt;
 }

@@ -41,6 +41,8 @@ size_t HeldBytes(const GenerateRequest& request) {
   bytes += (kBytesPerChoice + reader) * static_cast<size_t>(std::max(request.sampling.n, 1));
   bytes += request.request_id.size() + request.model.size() + request.cache_salt.size() +
            request.session.size() + request.traceparent.size() + request.tracestate.size();
+  bytes +=
+      kCopies * (request.constraint.source.size() + request.constraint.whitespace_pattern.size());
   if (const auto* prompt = std::get_if<TokenPrompt>(&request.prompt)) {
     bytes += kBytesPerPromptToken * prompt->ids.size();
   }

@@ -53,6 +53,15 @@ std::optional<ApiError> CheckResume(const GenerateRequest& ask, const ServedMode
   return std::nullopt;
 }
 
+std::optional<ApiError> CheckConstraint(const GenerateRequest& ask, const ServedModel& model) {
+  if (!MissingFeature({std::string(kFeatureConstraint)}, model.facts.features).empty()) {
+    return InvalidField(ask.constraint_field,
+                        "is not served by this model's workers; leave it out");
+  }
+  if (!ask.sampling.use_beam_search) return std::nullopt;
+  return InvalidField(ask.constraint_field, "cannot be used together with use_beam_search");
+}
+
 // Whether a worker has accepted it: has admitted it, or sent output, even if it forgot to report
 // the admission.
 bool Ran(const LiveRequest& request) {
@@ -139,12 +148,13 @@ std::optional<ApiError> FitPrompt(LiveRequest& request, std::vector<TokenId> pro
 }
 
 ApiError InClientsWords(const LiveRequest& request, ApiError error) {
-  constexpr std::string_view kOurs = "prompt";
-  if (error.param != kOurs) return error;
-  if (error.message.starts_with("prompt: ")) {
-    error.message.replace(0, kOurs.size(), request.prompt_field);
-  }
-  error.param = std::string(request.prompt_field);
+  constexpr std::string_view kPrompt = "prompt", kConstraint = "constraint";
+  if (error.param != kPrompt && error.param != kConstraint) return error;
+  const std::string_view theirs =
+      error.param == kPrompt ? request.prompt_field : request.ask.constraint_field;
+  const std::string opening = error.param + ": ";
+  if (error.message.starts_with(opening)) error.message.replace(0, error.param.size(), theirs);
+  error.param = std::string(theirs);
   return error;
 }
 
@@ -171,6 +181,9 @@ RoomNeed RoomNeedOf(const LiveRequest& request) {
     need.prefill_tokens += request.ask.resume->outputs[i].size();
   }
   if (Resumes(request)) need.required_features.emplace_back(kFeatureResume);
+  if (request.ask.constraint.kind != ConstraintKind::kNone) {
+    need.required_features.emplace_back(kFeatureConstraint);
+  }
   return need;
 }
 
@@ -187,6 +200,9 @@ std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedMod
     return InvalidField("cache_salt",
                         "must have at most " + std::to_string(kMaxCacheSaltBytes) + " bytes");
   }
+  if (ask.constraint.kind != ConstraintKind::kNone) {
+    if (auto error = CheckConstraint(ask, model)) return error;
+  }
   return ask.resume ? CheckResume(ask, model) : std::nullopt;
 }
 
@@ -200,7 +216,8 @@ void MakeStreams(LiveRequest& request) {
   options.want_text = request.ask.want_text;
   options.min_tokens = static_cast<uint64_t>(request.sampling.min_tokens);
   options.stop_token_ids.insert(sampling.stop_token_ids.begin(), sampling.stop_token_ids.end());
-  if (!request.sampling.ignore_eos) {
+  options.constrained = request.ask.constraint.kind != ConstraintKind::kNone;
+  if (!request.sampling.ignore_eos || options.constrained) {
     const std::vector<TokenId>& eos = request.model.text->generation().eos_token_ids;
     options.stop_token_ids.insert(eos.begin(), eos.end());
   }
@@ -256,6 +273,7 @@ Submit MakeSubmit(const LiveRequest& request, SaltBook& salts) {
   submit.sampling = request.sampling;
   // A client that brings outputs along got the prompt's logprobs before them.
   if (Resumes(request)) submit.sampling.prompt_logprobs = 0;
+  submit.constraint = ask.constraint;
   submit.priority = ask.priority;
   const std::string domain = ask.tenant == nullptr ? "" : ask.tenant->CacheDomain();
   if (ask.tenant != nullptr) submit.tenant = ask.tenant->name;

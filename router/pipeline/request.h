@@ -101,7 +101,7 @@ std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedMod
 std::optional<ApiError> FitPrompt(LiveRequest& request, std::vector<TokenId> prompt_ids,
                                   const RouterLimits& limits);
 
-// An error that blames the prompt names the client's field.
+// An error that blames the prompt or the constraint names the client's field.
 ApiError InClientsWords(const LiveRequest& request, ApiError error);
 
 // What admission needs to know of it: the most that it may use, and what it needs at a worker.

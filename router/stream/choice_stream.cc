@@ -90,7 +90,8 @@ void ChoiceStream::Replay(std::span<const TokenId> ids) {
 bool ChoiceStream::AppendToken(TokenId id, Deltas& out) {
   ++count_;
   if (decoder_ == nullptr) return false;
-  const bool ends = count_ > options_->min_tokens && options_->stop_token_ids.contains(id);
+  const bool may_end = options_->constrained || count_ > options_->min_tokens;
+  const bool ends = may_end && options_->stop_token_ids.contains(id);
   const bool silent = ends && !options_->include_stop_str_in_output;
   bool over = false;
   if (reader_ != nullptr && (text_.IsSpecial(id) || options_->format->IsMark(id))) {

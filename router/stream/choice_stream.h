@@ -37,6 +37,7 @@ struct ChoiceStreamOptions {
   bool want_text = true;                 // false: only ids; stop strings still end the choice
   std::set<TokenId> stop_token_ids;      // ids that end the choice, including end-of-sequence ids
   uint64_t min_tokens = 0;               // no output before this index ends the choice
+  bool constrained = false;              // except for such an id, by which a constraint is met
   std::optional<AnswerReading> reading;  // none: all text is content
   std::shared_ptr<const AnswerFormat> format;  // with `reading`
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
 
 namespace quire {
@@ -75,6 +76,113 @@ TEST(GrpcMessages, ChatBecomesOpenAisMessages) {
   EXPECT_EQ(chat.template_kwargs_json, R"({"thinking":false})");
   EXPECT_FALSE(chat.add_generation_prompt);
   EXPECT_TRUE(out.chat_defaults);
+}
+
+TEST(GrpcMessages, AResponseFormatBecomesAConstraint) {
+  using Format = v1::ResponseFormat;
+  struct Case {
+    std::function<void(Format&)> set;
+    Constraint constraint;
+    std::string field;
+  };
+  using K = ConstraintKind;
+  const Case cases[] = {
+      {[](Format& f) { f.set_json_schema(R"({ "b": 1, "a": 2 })"); },
+       {K::kJsonSchema, R"({"b":1,"a":2})", "", false, false},
+       "response_format.json_schema"},
+      {[](Format& f) { f.set_json_object(true); },
+       {K::kJsonObject, "", "", false, false},
+       "response_format.json_object"},
+      {[](Format& f) { f.set_regex("a+"); },
+       {K::kRegex, "a+", "", false, false},
+       "response_format.regex"},
+      {[](Format& f) {
+         f.mutable_choice()->add_texts("y\"s");
+         f.mutable_choice()->add_texts("no");
+       },
+       {K::kChoice, R"(["y\"s","no"])", "", false, false},
+       "response_format.choice"},
+      {[](Format& f) { f.set_grammar("root ::= \"a\""); },
+       {K::kGrammar, "root ::= \"a\"", "", false, false},
+       "response_format.grammar"},
+      {[](Format& f) { f.set_grammar("%llguidance {}\nstart: \"a\""); },
+       {K::kLark, "%llguidance {}\nstart: \"a\"", "", false, false},
+       "response_format.grammar"},
+      {[](Format& f) { f.set_lark("start: \"a\""); },
+       {K::kLark, "start: \"a\"", "", false, false},
+       "response_format.lark"},
+      {[](Format& f) { f.set_structural_tag(R"({"format": {}})"); },
+       {K::kStructuralTag, R"({"format":{}})", "", false, false},
+       "response_format.structural_tag"},
+      {[](Format& f) {
+         f.set_json_schema("{}");
+         f.set_disable_any_whitespace(true);
+         f.set_disable_additional_properties(true);
+       },
+       {K::kJsonSchema, "{}", "", true, true},
+       "response_format.json_schema"},
+      {[](Format& f) {
+         f.set_json_schema("{}");
+         f.set_whitespace_pattern(" ?");
+       },
+       {K::kJsonSchema, "{}", " ?", false, false},
+       "response_format.json_schema"},
+      {[](Format&) {}, {}, "response_format"},
+      {[](Format& f) { f.set_json_object(false); }, {}, "response_format"},
+  };
+  for (const Case& each : cases) {
+    v1::GenerateRequest generate = Prompted();
+    each.set(*generate.mutable_response_format());
+    v1::ChatRequest chat;
+    chat.add_messages()->set_role("user");
+    *chat.mutable_response_format() = generate.response_format();
+    GenerateRequest of_generate, of_chat;
+    ASSERT_FALSE(FromProto(generate, of_generate)) << each.field;
+    ASSERT_FALSE(FromProto(chat, of_chat)) << each.field;
+    for (const GenerateRequest& out : {of_generate, of_chat}) {
+      EXPECT_EQ(out.constraint, each.constraint) << out.constraint.source;
+      EXPECT_EQ(out.constraint_field, each.field);
+    }
+  }
+}
+
+TEST(GrpcMessages, ABadResponseFormatNamesTheField) {
+  using Format = v1::ResponseFormat;
+  const std::pair<std::string, std::function<void(Format&)>> cases[] = {
+      {"json_schema", [](Format& f) { f.set_json_schema("{"); }},
+      {"json_schema", [](Format& f) { f.set_json_schema("true"); }},
+      {"json_schema", [](Format& f) { f.set_json_schema(""); }},
+      {"json_schema",
+       [](Format& f) { f.set_json_schema(std::string(kMaxConstraintBytes + 1, ' ')); }},
+      {"regex", [](Format& f) { f.set_regex(""); }},
+      {"regex", [](Format& f) { f.set_regex(std::string(kMaxConstraintBytes + 1, 'a')); }},
+      {"choice", [](Format& f) { f.mutable_choice(); }},
+      {"grammar", [](Format& f) { f.set_grammar(""); }},
+      {"lark", [](Format& f) { f.set_lark(""); }},
+      {"structural_tag", [](Format& f) { f.set_structural_tag("[]"); }},
+      {"whitespace_pattern",
+       [](Format& f) {
+         f.set_json_schema("{}");
+         f.set_whitespace_pattern(std::string(kMaxWhitespacePatternBytes + 1, ' '));
+       }},
+      {"whitespace_pattern", [](Format& f) { f.set_whitespace_pattern(" "); }},
+      {"disable_any_whitespace",
+       [](Format& f) {
+         f.set_regex("a");
+         f.set_disable_any_whitespace(true);
+       }},
+      {"disable_additional_properties",
+       [](Format& f) { f.set_disable_additional_properties(true); }},
+  };
+  for (const auto& [field, set] : cases) {
+    v1::GenerateRequest in = Prompted();
+    set(*in.mutable_response_format());
+    GenerateRequest out;
+    const auto problem = FromProto(in, out);
+    ASSERT_TRUE(problem) << field;
+    EXPECT_EQ(problem->param, "response_format." + field) << problem->message;
+    EXPECT_EQ(problem->code, ApiCode::kInvalidArgument);
+  }
 }
 
 TEST(GrpcMessages, BadInputNamesTheField) {

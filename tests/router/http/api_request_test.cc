@@ -139,6 +139,40 @@ TEST(ApiRequest, KnownFieldsPassAtTheirNeutralValue) {
     "store":false,"metadata":{"a":"b"},"service_tier":"auto","reasoning_effort":null})");
 }
 
+TEST(ApiRequest, AConstraintArrivesInEveryRequestOfABody) {
+  const ApiRequest two = MustParse(kText, R"({"prompt":["a","b"],"guided_regex":"[0-9]+"})");
+  ASSERT_EQ(two.requests.size(), 2u);
+  for (const GenerateRequest& request : two.requests) {
+    EXPECT_EQ(request.constraint.kind, ConstraintKind::kRegex);
+    EXPECT_EQ(request.constraint.source, "[0-9]+");
+    EXPECT_EQ(request.constraint_field, "guided_regex");
+  }
+  const ApiRequest chat = MustParse(kTalk, R"({"messages":[{"role":"user","content":"x"}],
+      "response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,
+      "schema":{"properties":{"b":{},"a":{}}}}}})");
+  EXPECT_EQ(chat.requests[0].constraint.source, R"({"properties":{"b":{},"a":{}}})");
+  EXPECT_TRUE(two.unknown_fields.empty() && chat.unknown_fields.empty());
+}
+
+// Every prompt's request has a copy of its own: they are charged before they are made.
+TEST(ApiRequest, CopiesOfAConstraintAreChargedBeforeTheyAreMade) {
+  std::string prompts = "\"x\"";
+  for (int i = 0; i < 63; ++i) prompts += ",\"x\"";
+  const std::string body =
+      "{\"prompt\":[" + prompts + "],\"regex\":\"" + std::string(kMaxConstraintBytes, 'a') + "\"}";
+  for (const size_t limit : {size_t{80} << 20, size_t{40} << 20}) {
+    MemoryHold hold(std::make_shared<MemoryAccount>(limit));
+    RequestLimits limits;
+    limits.hold = &hold;
+    ApiRequest out;
+    const auto problem = ParseApiRequest(kText, body, limits, out);
+    EXPECT_EQ(problem.has_value(), limit < size_t{64} << 20);
+    if (!problem) continue;
+    EXPECT_EQ(problem->code, ApiCode::kUnavailable);
+    EXPECT_TRUE(out.requests.empty());
+  }
+}
+
 TEST(ApiRequest, UnknownFieldsAreListedAndIgnored) {
   const ApiRequest r = MustParse(kText, R"({"prompt":"x","foo":1,"bar":{"deep":[1]}})");
   EXPECT_EQ(r.unknown_fields, (std::vector<std::string>{"foo", "bar"}));
@@ -209,8 +243,10 @@ TEST(ApiRequest, BadInputNamesTheField) {
       {kText, R"({"prompt":"x","early_stopping":"sometimes"})", "early_stopping"},
       {kText, R"({"prompt":"x","early_stopping":1})", "early_stopping"},
       {kText, R"({"prompt":"x","suffix":"end"})", "suffix"},
-      {kText, R"({"prompt":"x","response_format":{"type":"json_object"}})", "response_format"},
-      {kText, R"({"prompt":"x","guided_regex":"a+"})", "guided_regex"},
+      {kText, R"({"prompt":"x","response_format":{"type":"yaml"}})", "response_format"},
+      {kText, R"({"prompt":"x","guided_regex":3})", "guided_regex"},
+      {kTalk, R"({"messages":[{"role":"user","content":"x"}],"grammar":"a","json_schema":{}})",
+       "json_schema"},
       {kText, R"({"prompt":"x","resume":{"seed":1}})", "resume"},
       {kText, R"({"prompt":"x","truncate_prompt_tokens":-2})", "truncate_prompt_tokens"},
       {kTalk, "{}", "messages"},

@@ -291,7 +291,9 @@ TEST(OipRequest, SamplingKeysAreVllmsAndUnknownOnesAreRefused) {
       {R"({"temperature": "warm"})", "temperature"},
       {R"({"max_tokens": 0})", "max_tokens"},
       {R"({"stop": [""]})", "stop"},
-      {R"({"structured_outputs": {"json": "{}"}})", "structured_outputs"},
+      {R"({"structured_outputs": {"json": 3}})", "structured_outputs.json"},
+      {R"({"guided_decoding": {"regex": 3}})", "guided_decoding.regex"},
+      {R"({"guided_json": {}, "guided_regex": "a"})", "guided_regex"},
       {R"({"lora_name": "a"})", "lora_name"},
       {R"({"truncate_prompt_tokens": 0})", "truncate_prompt_tokens"},
   };
@@ -313,6 +315,33 @@ TEST(OipRequest, SamplingKeysAreVllmsAndUnknownOnesAreRefused) {
         "logit_bias": null, "allowed_token_ids": [1], "extra_args": null})"),
            out);
   EXPECT_FALSE(problem) << problem->message;
+}
+
+TEST(OipRequest, AConstraintMayBeAKeyOrAParameterAndComesOnce) {
+  InferRequest out;
+  ASSERT_FALSE(Read(WithKeys(R"({"structured_outputs": {"json": {"b": 1, "a": 2}}})"), out));
+  EXPECT_EQ(out.generate.constraint.kind, ConstraintKind::kJsonSchema);
+  EXPECT_EQ(out.generate.constraint.source, R"({"b":1,"a":2})");
+  EXPECT_EQ(out.generate.constraint_field, "structured_outputs.json");
+  // Clients of Triton's vLLM backend write values as strings; an expression stays what it is.
+  const auto with = [](const char* name, const char* text) {
+    Message message = Prompted();
+    (*message.mutable_parameters())[name].set_string_param(text);
+    return message;
+  };
+  ASSERT_FALSE(Read(with("guided_regex", "12"), out));
+  EXPECT_EQ(out.generate.constraint.kind, ConstraintKind::kRegex);
+  EXPECT_EQ(out.generate.constraint.source, "12");
+  ASSERT_FALSE(Read(with("response_format", R"({"type": "json_object"})"), out));
+  EXPECT_EQ(out.generate.constraint.kind, ConstraintKind::kJsonObject);
+  ASSERT_FALSE(Read(with("grammar", R"(root ::= "a")"), out));
+  EXPECT_EQ(out.generate.constraint.kind, ConstraintKind::kGrammar);
+  Message twice = WithKeys(R"({"guided_regex": "a"})");
+  (*twice.mutable_parameters())["guided_json"].set_string_param("{}");
+  const auto problem = Read(twice, out);
+  ASSERT_TRUE(problem);
+  EXPECT_EQ(problem->param, "guided_json");
+  EXPECT_NE(problem->message.find("guided_regex"), std::string::npos) << problem->message;
 }
 
 TEST(OipRequest, ParametersAreNamed) {
