@@ -121,8 +121,8 @@ class Bench {
     submit.key = {RequestNumber(++submitted_), Attempt(1)};
     submit.submit_number = submitted_;
     submit.choices.resize(1);
+    if (options_.show != 0) asked[submitted_].prompt = prompt;
     submit.prompt_ids = std::move(prompt);
-    if (options_.show != 0) asked[submitted_].prompt = submit.prompt_ids;
     submit.sampling.temperature = 0;
     submit.sampling.ignore_eos = true;
     submit.sampling.max_tokens = max_tokens;

@@ -82,7 +82,8 @@ int RunLink(const Options& options) {
       for (int32_t i = 0; i < options.streams; ++i) {
         DispatchRequest request;
         request.number = RequestNumber(static_cast<uint64_t>(i) + 1);
-        request.submit.prompt_ids.assign(static_cast<size_t>(options.prompt), i + 1);
+        request.submit.prompt_ids =
+            std::vector<TokenId>(static_cast<size_t>(options.prompt), static_cast<TokenId>(i + 1));
         request.submit.choices.resize(1);
         request.submit.sampling.max_tokens = options.tokens;
         request.submit.model_id = "model";

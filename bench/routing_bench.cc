@@ -91,8 +91,10 @@ class Bench {
   Submit SubmitOf(int64_t family) const {
     Submit submit;
     submit.model_id = "model";
-    submit.prompt_ids = bench::NumberedPrompt(static_cast<uint64_t>(family), options_.prompt);
-    submit.prompt_ids.back() = static_cast<TokenId>(rng_state_++ % 1000);  // a question of its own
+    std::vector<TokenId> prompt =
+        bench::NumberedPrompt(static_cast<uint64_t>(family), options_.prompt);
+    prompt.back() = static_cast<TokenId>(rng_state_++ % 1000);  // a question of its own
+    submit.prompt_ids = std::move(prompt);
     return submit;
   }
 

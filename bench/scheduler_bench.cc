@@ -134,8 +134,8 @@ class World {
     command.router = RouterInstance(1);
     command.submit.key = {RequestNumber(request), Attempt(1)};
     command.submit.submit_number = request;
-    command.submit.prompt_ids.assign(static_cast<size_t>(prompt),
-                                     static_cast<TokenId>(request % 30'000));
+    command.submit.prompt_ids =
+        std::vector<TokenId>(static_cast<size_t>(prompt), static_cast<TokenId>(request % 30'000));
     command.submit.choices.resize(1);
     command.submit.sampling.max_tokens = outputs;
     command.submit.sampling.ignore_eos = true;

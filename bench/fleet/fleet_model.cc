@@ -193,12 +193,12 @@ class FleetModel {
       request.router = static_cast<int32_t>(draw_() % static_cast<uint64_t>(options_.routers));
       request.arrived = static_cast<Micros>(at);
       auto flight = std::make_unique<Flight>();
-      std::vector<TokenId>& prompt = flight->submit.prompt_ids;
-      prompt = prefixes_[static_cast<size_t>(group(draw_))];
+      std::vector<TokenId> prompt = prefixes_[static_cast<size_t>(group(draw_))];
       for (int32_t i = 0; i < options_.question; ++i) prompt.push_back(AnyToken());
       flight->submit.model_id = "model";
       request.prompt = static_cast<int64_t>(prompt.size());
       PromptChains chains("model", "", "", prompt, {});
+      flight->submit.prompt_ids = std::move(prompt);
       request.chain = chains.For("numerics", kBlock);
       flights_[static_cast<size_t>(number)] = std::move(flight);
       const int64_t held = oracle.Held(request.chain, (request.prompt - 1) / kBlock);

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -57,7 +58,7 @@ using RouterMessage = std::variant<RouterHello, SubmitFrame, BadSubmit, SubmitPa
 absl::StatusOr<RouterMessage> DecodeRouterFrame(std::string_view frame, const DecodeLimits& limits);
 
 // INVALID_ARGUMENT that names the field and the first id outside [0, vocab_size).
-absl::Status CheckTokenIds(std::string_view field, const std::vector<TokenId>& ids,
+absl::Status CheckTokenIds(std::string_view field, std::span<const TokenId> ids,
                            int32_t vocab_size);
 
 std::string EncodeHello(const RouterHello& hello);

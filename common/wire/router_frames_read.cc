@@ -235,7 +235,7 @@ absl::StatusOr<RouterMessage> ReadFinish(const pb::Finish& from) {
 
 }  // namespace
 
-absl::Status CheckTokenIds(std::string_view field, const std::vector<TokenId>& ids,
+absl::Status CheckTokenIds(std::string_view field, std::span<const TokenId> ids,
                            int32_t vocab_size) {
   for (const TokenId id : ids) {
     if (id >= 0 && id < vocab_size) continue;

@@ -96,7 +96,7 @@ std::string EncodeHello(const RouterHello& hello) {
 
 std::vector<std::string> EncodeSubmit(const Submit& submit) {
   QUIRE_CHECK_MSG(!submit.choices.empty(), "a submit has at least one choice");
-  const std::vector<TokenId>& ids = submit.prompt_ids;
+  const std::span<const TokenId> ids = submit.prompt_ids;
   const size_t first = std::min(ids.size(), FirstFrameIds(submit));
   const size_t parts = (ids.size() - first + kMaxPromptIdsPerFrame - 1) / kMaxPromptIdsPerFrame;
   std::vector<std::string> frames;

@@ -12,6 +12,7 @@
 #include "common/wire/hello.h"
 #include "common/wire/outputs.h"
 #include "common/wire/sampling.h"
+#include "common/wire/shared_tokens.h"
 
 namespace quire {
 
@@ -32,7 +33,7 @@ struct ResumedChoice {
 struct Submit {
   AttemptKey key;
   uint64_t submit_number = 0;
-  std::vector<TokenId> prompt_ids;
+  SharedTokens prompt_ids;
   std::vector<ResumedChoice> choices;  // at least one
   SamplingParams sampling;
   uint64_t remaining_ms = 0;  // 0 is no deadline

@@ -13,6 +13,7 @@
 #include "common/ids.h"
 #include "common/wire/constraint.h"
 #include "common/wire/sampling.h"
+#include "common/wire/shared_tokens.h"
 #include "router/core/tenant.h"
 #include "router/core/tools.h"
 
@@ -142,7 +143,7 @@ struct Started {
   std::string model_id;
   uint64_t seed = 0;
   int64_t created = 0;  // unix seconds
-  std::vector<TokenId> prompt_ids;
+  SharedTokens prompt_ids;
   std::string worker;  // that took the first attempt
   // Empty when a client resumes an answer: the client already has these.
   std::string prompt_text;                    // with echo

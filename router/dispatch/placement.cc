@@ -15,7 +15,7 @@ constexpr size_t kAffinityTokens = 128;
 
 uint64_t AffinityOf(const Submit& submit) {
   const size_t count = std::min(kAffinityTokens, submit.prompt_ids.size());
-  const std::string_view bytes(reinterpret_cast<const char*>(submit.prompt_ids.data()),
+  const std::string_view bytes(reinterpret_cast<const char*>(submit.prompt_ids.span().data()),
                                count * sizeof(TokenId));
   return RendezvousWeight(RendezvousKey(submit.salt), bytes);
 }

@@ -32,7 +32,7 @@ void AppendLogprob(float value, std::string& out) {
   if (text.find_first_of(".e") == std::string_view::npos) out += ".0";
 }
 
-void AppendIds(const std::vector<TokenId>& ids, std::string& out) {
+void AppendIds(std::span<const TokenId> ids, std::string& out) {
   out += '[';
   for (size_t i = 0; i < ids.size(); ++i) {
     if (i > 0) out += ',';

@@ -16,7 +16,7 @@ namespace quire {
 
 // What an answer contains about one prompt.
 struct AnswerPrompt {
-  std::vector<TokenId> ids;
+  SharedTokens ids;
   std::vector<TokenLogprob> logprobs;  // when asked for
 };
 
@@ -46,7 +46,7 @@ struct ChunkParts {
   bool role = false;  // chat: the first chunk of a choice
   const Delta* delta = nullptr;
   const ChoiceEnd* end = nullptr;
-  const std::vector<TokenId>* prompt_ids = nullptr;
+  const SharedTokens* prompt_ids = nullptr;
   const std::vector<TokenLogprob>* prompt_logprobs = nullptr;
   const Usage* usage = nullptr;  // running usage
 };

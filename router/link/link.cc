@@ -290,7 +290,7 @@ void Link::Pump() {
       head.submit.submit_number = ++submit_number_;
       unseen_.push_back({submit_number_, head.work_tokens});
       std::vector<std::string> frames = EncodeSubmit(head.submit);
-      head.submit.prompt_ids.clear();
+      head.submit.prompt_ids = {};
       head.submit.choices.clear();
       head.frames.assign(std::make_move_iterator(frames.begin()),
                          std::make_move_iterator(frames.end()));

@@ -18,7 +18,7 @@
 namespace quire {
 
 struct PromptTokens {
-  std::vector<TokenId> ids;
+  SharedTokens ids;
   std::vector<std::vector<TokenId>> bad_words;
   std::string echo_text;                 // when requested
   std::optional<AnswerReading> reading;  // where the answer comes apart; without its id_key

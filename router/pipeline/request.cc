@@ -1,6 +1,7 @@
 #include "router/pipeline/request.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "common/check.h"
@@ -79,15 +80,17 @@ bool Resumes(const LiveRequest& request) {
 std::vector<TokenLogprob> PromptLogprobsOf(const LiveRequest& request) {
   const PromptLogprobs& from = request.prompt_logprobs;
   const ModelText& text = *request.model.text;
+  const std::span<const TokenId> ids = request.prompt_ids;
   const bool skips = request.ask.sampling.skip_special_tokens;
+  QUIRE_CHECK_MSG(from.logprobs.size() < ids.size(),
+                  "each logprob belongs to a token after the first");
   std::vector<TokenLogprob> all;
-  all.reserve(request.prompt_ids.size());
-  all.push_back(MakeTokenLogprob(text, request.prompt_ids.front(), 0.0f));
+  all.reserve(ids.size());
+  all.push_back(MakeTokenLogprob(text, ids.front(), 0.0f));
   all.back().unscored = true;
   all.back().hidden = skips && text.IsSpecial(all.back().id);
   for (size_t i = 0; i < from.logprobs.size(); ++i) {
-    TokenLogprob& entry =
-        all.emplace_back(MakeTokenLogprob(text, request.prompt_ids.at(i + 1), from.logprobs[i]));
+    TokenLogprob& entry = all.emplace_back(MakeTokenLogprob(text, ids[i + 1], from.logprobs[i]));
     entry.rank = from.ranks[i];
     entry.hidden = skips && text.IsSpecial(entry.id);
     if (i < from.top.size()) entry.top = MakeTopLogprobs(text, from.top[i]);
@@ -130,7 +133,7 @@ int32_t PriorityOf(const GenerateRequest& ask) {
   return std::max(ask.priority, *ask.tenant->highest_priority);
 }
 
-std::optional<ApiError> FitPrompt(LiveRequest& request, std::vector<TokenId> prompt_ids,
+std::optional<ApiError> FitPrompt(LiveRequest& request, SharedTokens prompt_ids,
                                   const RouterLimits& limits) {
   request.prompt_ids = std::move(prompt_ids);
   const Result<int32_t> max_tokens =

@@ -64,7 +64,7 @@ struct LiveRequest {
   // Set once its prompt is tokenised, which is when it is queued:
   RoomNeed need;
   Micros queued_at = 0;
-  std::vector<TokenId> prompt_ids;
+  SharedTokens prompt_ids;
   std::string prompt_text;         // with echo
   PromptLogprobs prompt_logprobs;  // as they come; first_position is 1
   std::optional<AnswerReading> reading;
@@ -98,7 +98,7 @@ int32_t PriorityOf(const GenerateRequest& ask);
 std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedModel& model);
 
 // Lengths against the context, max_tokens resolved, the prompt's logprobs against their limit.
-std::optional<ApiError> FitPrompt(LiveRequest& request, std::vector<TokenId> prompt_ids,
+std::optional<ApiError> FitPrompt(LiveRequest& request, SharedTokens prompt_ids,
                                   const RouterLimits& limits);
 
 // An error that blames the prompt or the constraint names the client's field.

@@ -176,7 +176,10 @@ class Device {
 std::vector<TokenId> RandomPrompt(std::mt19937_64& rng, int32_t vocab,
                                   const std::vector<Submit>& before) {
   const auto random_id = [&] { return static_cast<TokenId>(rng() % static_cast<uint64_t>(vocab)); };
-  if (!before.empty() && rng() % 5 == 0) return before[rng() % before.size()].prompt_ids;
+  if (!before.empty() && rng() % 5 == 0) {
+    const SharedTokens& same = before[rng() % before.size()].prompt_ids;
+    return {same.begin(), same.end()};
+  }
   std::vector<TokenId> prompt(1 + rng() % (rng() % 2 == 0 ? 74 : 20));
   const uint64_t opening = rng() % 3;
   const size_t alike = rng() % 3 == 0 ? 0 : rng() % (prompt.size() + 1);

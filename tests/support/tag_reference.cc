@@ -4,6 +4,7 @@
 #include <bit>
 #include <map>
 #include <set>
+#include <span>
 
 #include "common/check.h"
 #include "kernels/sampling/sampler.h"
@@ -21,7 +22,7 @@ struct RowMaker {
   std::vector<kernels::TokenBias> bias;
   std::vector<kernels::TokenCount> counts;
 
-  kernels::SampleRow Make(const std::vector<TokenId>& prompt, const std::vector<TokenId>& outputs,
+  kernels::SampleRow Make(std::span<const TokenId> prompt, const std::vector<TokenId>& outputs,
                           int32_t vocab_size) {
     kernels::SampleRow row;
     row.temperature = params.temperature;

@@ -75,8 +75,7 @@ void Engine::State::StartBeams(Request& request) {
   search.length_penalty = submit.sampling.length_penalty;
   search.early_stopping = submit.sampling.early_stopping;
   search.min_outputs = submit.sampling.min_tokens;
-  search.max_outputs = OutputLimit(submit.sampling, static_cast<int64_t>(submit.prompt_ids.size()),
-                                   options.max_model_len);
+  search.max_outputs = OutputLimit(submit.sampling, request.prompt_tokens, options.max_model_len);
   search.end_ids = EndIds(submit.sampling, options.eos_token_ids);
   const int32_t candidates = std::min(BeamCandidates(search), options.vocab_size);
   request.beams = std::make_unique<Beams>(std::move(search));
@@ -86,8 +85,9 @@ void Engine::State::StartBeams(Request& request) {
   beams.sampling.logprobs = 1 + std::max(candidates, submit.sampling.logprobs - 1);
   auto first = std::make_unique<Choice>();
   InitBeam(*first, request, 0, next_sequence++);
-  first->cache = OneAnswer(request).cache;  // the prompt alone; beams share by forks
-  first->tokens = submit.prompt_ids;
+  const Choice& answer = OneAnswer(request);
+  first->cache = answer.cache;  // the prompt alone; beams share by forks
+  first->tokens.assign(answer.tokens.begin(), answer.tokens.begin() + answer.prompt_length);
   first->window_end = 1;
   beams.results.resize(1);
   beams.results_missing = 1;

@@ -111,6 +111,7 @@ void Engine::State::Accept(SubmitCommand command) {
   auto owned = std::make_unique<Request>();
   owned->router = command.router;
   owned->submit = std::move(command.submit);
+  owned->prompt_tokens = static_cast<uint32_t>(owned->submit.prompt_ids.size());
   owned->deadline_us = command.deadline_us;
   owned->accepted_us = record_us;
   owned->cache = IdentityOf(owned->submit, options);
@@ -120,7 +121,7 @@ void Engine::State::Accept(SubmitCommand command) {
   owned->open_choices = choices;
   ++totals.attempts;
   ++waiting_requests;
-  totals.prompt_tokens += owned->submit.prompt_ids.size();
+  totals.prompt_tokens += owned->prompt_tokens;
   Request& request = requests.Add(std::move(owned));
   // Choices that had ended elsewhere first: the last to end here is then really the last.
   for (uint32_t i = 0; i < choices; ++i) {
@@ -138,6 +139,7 @@ void Engine::State::Accept(SubmitCommand command) {
     open.push_back(request.choices[i].get());
     AddChoice(request, i);
   }
+  request.submit.prompt_ids = {};
   if (request.submit.sampling.beam_width > 0) return StartBeams(request);
   // A journal may already hold the token that ends a choice, when only the end itself was lost.
   Choice* leader = nullptr;  // computes the prompt for all
@@ -176,7 +178,7 @@ void Engine::State::AddChoice(Request& request, uint32_t index) {
   choice.id = next_sequence++;
   choice.priority = submit.priority;
   choice.tenant = submit.tenant;
-  choice.prompt_length = static_cast<int32_t>(submit.prompt_ids.size());
+  choice.prompt_length = static_cast<int32_t>(request.prompt_tokens);
   choice.output_limit = OutputLimit(submit.sampling, choice.prompt_length, options.max_model_len);
   choice.sampling = &submit.sampling;
   // An attempt that resumes outputs does so for a router that already has the prompt's logprobs.
@@ -188,7 +190,7 @@ void Engine::State::AddChoice(Request& request, uint32_t index) {
        }));
   choice.end_ids = EndIds(submit.sampling, options.eos_token_ids);
   choice.end_filter = EndFilter(choice.end_ids);
-  choice.tokens = submit.prompt_ids;
+  choice.tokens.assign(submit.prompt_ids.begin(), submit.prompt_ids.end());
   choice.tokens.insert(choice.tokens.end(), outputs.begin(), outputs.end());
   choice.resumed = !outputs.empty();
   if (choice.resumed) choice.high_water = static_cast<int64_t>(choice.tokens.size());

@@ -25,7 +25,7 @@ bool Request::StepsInFlight() const {
 
 AttemptUsage Request::Usage() const {
   AttemptUsage usage = beams == nullptr ? AttemptUsage() : beams->usage;
-  usage.prompt_tokens = static_cast<uint32_t>(submit.prompt_ids.size());
+  usage.prompt_tokens = prompt_tokens;
   for (const std::unique_ptr<Choice>& choice : choices) {
     QUIRE_CHECK(choice->recomputed_total <= choice->computed_total);
     QUIRE_CHECK(choice->cached_total >= 0 && choice->recomputed_total >= 0);

@@ -52,7 +52,9 @@ struct Request {
   ~Request();
 
   RouterInstance router;
+  // Its choices hold the prompt, each at the head of its tokens: of prompt_ids the length remains.
   Submit submit;
+  uint32_t prompt_tokens = 0;
   int64_t deadline_us = kNeverMicros;
   CacheIdentity cache;
   std::vector<std::unique_ptr<Choice>> choices;

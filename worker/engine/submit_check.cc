@@ -1,6 +1,7 @@
 #include "worker/engine/submit_check.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,7 +23,7 @@ Refused Refuse(RefusalCode code, std::string field, std::string message) {
   return refused;
 }
 
-std::optional<Refused> CheckTokens(const std::vector<TokenId>& ids, std::string field,
+std::optional<Refused> CheckTokens(std::span<const TokenId> ids, std::string field,
                                    int32_t vocab_size) {
   for (TokenId id : ids) {
     if (id >= 0 && id < vocab_size) continue;

@@ -126,7 +126,9 @@ void AttachSession::Handle(SubmitFrame frame) {
   const int64_t deadline = DeadlineOf(frame.submit, Now());
   SubmitCommand command{router_.instance, std::move(frame.submit), deadline};
   if (frame.parts == 0) return Submitted(std::move(command));
-  assembling_.emplace(key, Assembly{std::move(command), frame.parts, 0, {}});
+  const SharedTokens first = std::exchange(command.submit.prompt_ids, {});
+  assembling_.emplace(
+      key, Assembly{std::move(command), {first.begin(), first.end()}, frame.parts, 0, {}});
 }
 
 void AttachSession::Handle(SubmitPart part) {
@@ -137,7 +139,7 @@ void AttachSession::Handle(SubmitPart part) {
     return ProtocolError("submit_part.index: must be " + std::to_string(assembly.next_part) +
                          ", is " + std::to_string(part.index));
   }
-  std::vector<TokenId>& ids = assembly.command.submit.prompt_ids;
+  std::vector<TokenId>& ids = assembly.prompt_ids;
   Refused refused{part.key, RefusalCode::kInvalid, "prompt_ids", "", 0};
   if (ids.size() + part.prompt_ids.size() > worker_.limits.max_model_len) {
     refused.message = "prompt_ids: is longer than the context of " +
@@ -157,6 +159,7 @@ void AttachSession::Handle(SubmitPart part) {
 
 void AttachSession::Assembled(const AttemptKey& key) {
   Assembly assembly = std::move(assembling_.extract(key).mapped());
+  assembly.command.submit.prompt_ids = std::move(assembly.prompt_ids);
   Submitted(std::move(assembly.command));
   for (const auto& [choice, up_to] : assembly.grants) {
     if (live_.contains(key)) PushOrEnd(GrantCommand{router_.instance, {key, choice, up_to}});

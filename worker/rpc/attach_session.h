@@ -114,6 +114,7 @@ class AttachSession final : public FrameStream::Receiver {
   };
   struct Assembly {
     SubmitCommand command;
+    std::vector<TokenId> prompt_ids;  // so far
     uint32_t parts = 0;
     uint32_t next_part = 0;
     std::map<uint32_t, uint64_t> grants;  // by choice; reported after the Submit

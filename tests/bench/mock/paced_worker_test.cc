@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <set>
 
 #include "common/runtime/virtual_runtime.h"
@@ -37,9 +38,9 @@ class PacedWorkerTest : public ::testing::Test {
     command.router = kRouter;
     command.submit.key = KeyOf(request);
     command.submit.submit_number = ++submits_;
-    for (uint32_t i = 0; i < prompt; ++i) {
-      command.submit.prompt_ids.push_back(static_cast<TokenId>(i + 1));
-    }
+    std::vector<TokenId> ids(prompt);
+    std::iota(ids.begin(), ids.end(), 1);
+    command.submit.prompt_ids = std::move(ids);
     command.submit.choices.push_back({std::move(outputs), false});
     command.submit.sampling.seed = 100 + request;
     command.submit.sampling.max_tokens = max_tokens;

@@ -336,8 +336,9 @@ TEST(RouterFrames, LongPromptsAreSplitAtTheLimit) {
   for (const size_t size : {kMaxPromptIdsPerFrame - 3, kMaxPromptIdsPerFrame - 2,
                             2 * kMaxPromptIdsPerFrame - 3, 3 * kMaxPromptIdsPerFrame + 5}) {
     Submit submit = WholeSubmit();  // three resumed outputs share the first frame
-    submit.prompt_ids.resize(size);
-    for (size_t i = 0; i < size; ++i) submit.prompt_ids[i] = static_cast<TokenId>(1'999'999 - i);
+    std::vector<TokenId> prompt(size);
+    for (size_t i = 0; i < size; ++i) prompt[i] = static_cast<TokenId>(1'999'999 - i);
+    submit.prompt_ids = prompt;
     const std::vector<std::string> frames = EncodeSubmit(submit);
     std::vector<TokenId> ids;
     for (size_t i = 0; i < frames.size(); ++i) {
@@ -347,7 +348,7 @@ TEST(RouterFrames, LongPromptsAreSplitAtTheLimit) {
       const uint64_t number = i == 0 ? frame.submit().parts() : frame.submit_part().index();
       EXPECT_EQ(number, i == 0 ? frames.size() - 1 : i - 1);
     }
-    EXPECT_EQ(ids, submit.prompt_ids) << size;
+    EXPECT_EQ(ids, prompt) << size;
     EXPECT_EQ(frames.size(), size <= kMaxPromptIdsPerFrame - 3  ? 1u
                              : size < 2 * kMaxPromptIdsPerFrame ? 2u
                                                                 : 4u);
@@ -357,7 +358,7 @@ TEST(RouterFrames, LongPromptsAreSplitAtTheLimit) {
 TEST(RouterFrames, AsManyResumedOutputsAsAllowedFitOneFrame) {
   Submit submit = WholeSubmit();
   submit.choices = {{std::vector<TokenId>(kMaxResumedIds, 1'999'999), false}};
-  submit.prompt_ids.assign(10, 1'999'999);
+  submit.prompt_ids = std::vector<TokenId>(10, 1'999'999);
   const std::vector<std::string> frames = EncodeSubmit(submit);
   ASSERT_EQ(frames.size(), 2u);
   EXPECT_EQ(Read(frames[0]).submit().prompt_ids_size(), 0);

@@ -194,9 +194,9 @@ TEST(DeathLedger, KnowsAPromptByAllThatDecides) {
   submit.salt = "of another tenant";
   EXPECT_NE(PromptKeyOf(submit), key);
   submit.salt.clear();
-  submit.prompt_ids.back() = 4;
+  submit.prompt_ids = {1, 2, 4};
   EXPECT_NE(PromptKeyOf(submit), key);
-  submit.prompt_ids.back() = 3;
+  submit.prompt_ids = {1, 2, 3};
   submit.model_id = "n";
   EXPECT_NE(PromptKeyOf(submit), key);
 }

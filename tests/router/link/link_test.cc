@@ -56,7 +56,7 @@ class LinkTest : public ::testing::Test {
   Submit MakeSubmit(uint64_t request, size_t prompt = 3) {
     Submit submit;
     submit.key = {RequestNumber(request), Attempt(1)};
-    submit.prompt_ids.assign(prompt, 7);
+    submit.prompt_ids = std::vector<TokenId>(prompt, 7);
     submit.choices.resize(1);
     submit.sampling.max_tokens = 5;
     return submit;

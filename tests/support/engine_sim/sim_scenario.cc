@@ -134,11 +134,13 @@ RequestPlan DrawRequest(Draw& draw, const Scenario& scenario) {
   // Few different openings, so that prefixes are shared.
   const uint64_t opening = draw.Below(3);
   const int64_t shared = draw.From(0, length);
+  std::vector<TokenId> prompt;
   for (int64_t i = 0; i < length; ++i) {
-    submit.prompt_ids.push_back(
+    prompt.push_back(
         i < shared ? static_cast<TokenId>((opening * 31 + static_cast<uint64_t>(i) * 7) % kVocab)
                    : draw.Token());
   }
+  submit.prompt_ids = std::move(prompt);
   if (!scenario.requests.empty() && draw.OneIn(4)) {  // the same question, perhaps at the same time
     const RequestPlan& other = scenario.requests[draw.Below(scenario.requests.size())];
     if (!other.bad) submit.prompt_ids = other.submit.prompt_ids;
@@ -159,7 +161,9 @@ RequestPlan DrawRequest(Draw& draw, const Scenario& scenario) {
     plan.bad = true;
     switch (draw.Below(4)) {
       case 0:
-        submit.prompt_ids.back() = kVocab;
+        prompt.assign(submit.prompt_ids.begin(), submit.prompt_ids.end());
+        prompt.back() = kVocab;
+        submit.prompt_ids = std::move(prompt);
         break;
       case 1:
         submit.model_id = "another";
@@ -168,7 +172,9 @@ RequestPlan DrawRequest(Draw& draw, const Scenario& scenario) {
         submit.required_features = {"no such feature"};
         break;
       default:
-        submit.prompt_ids.resize(256, 1);
+        prompt.assign(submit.prompt_ids.begin(), submit.prompt_ids.end());
+        prompt.resize(256, 1);
+        submit.prompt_ids = std::move(prompt);
         break;
     }
   }

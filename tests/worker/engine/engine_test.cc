@@ -304,7 +304,7 @@ TEST(EngineTest, MetricsFollowTheTotals) {
   submit.sampling.ignore_eos = true;
   harness.Send(submit);
   submit.key.request = RequestNumber(2);
-  submit.prompt_ids.clear();
+  submit.prompt_ids = {};
   harness.Send(submit);
   harness.RunFor(0);
   harness.engine().ObservePass(30);

@@ -114,10 +114,11 @@ TEST_F(RealModelTest, BatchedEqualsAloneBitForBit) {
     Submit& submit = submits.emplace_back();
     submit.key = {RequestNumber(request), Attempt(1)};
     submit.choices.resize(1);
-    submit.prompt_ids.resize(1 + rng() % 90);
-    for (TokenId& id : submit.prompt_ids) {
+    std::vector<TokenId> prompt(1 + rng() % 90);
+    for (TokenId& id : prompt) {
       id = static_cast<TokenId>(rng() % static_cast<uint64_t>(model_.program.vocab_size));
     }
+    submit.prompt_ids = std::move(prompt);
     submit.sampling.max_tokens = static_cast<int32_t>(20 + rng() % 50);
     submit.sampling.temperature = request % 3 == 0 ? 0.0f : 0.9f;
     submit.sampling.top_k = request % 2 == 0 ? 40 : 0;
@@ -154,10 +155,11 @@ TEST_F(RealModelTest, EachOfSeveralChoicesEqualsItAloneBitForBit) {
     Submit& submit = submits.emplace_back();
     submit.key = {RequestNumber(request), Attempt(1)};
     submit.choices.resize(request == 1 ? kMaxChoicesHere : 2 + rng() % 4);
-    submit.prompt_ids.resize(request == 2 ? 32 : 2 + rng() % 80);
-    for (TokenId& id : submit.prompt_ids) {
+    std::vector<TokenId> prompt(request == 2 ? 32 : 2 + rng() % 80);
+    for (TokenId& id : prompt) {
       id = static_cast<TokenId>(rng() % static_cast<uint64_t>(model_.program.vocab_size));
     }
+    submit.prompt_ids = std::move(prompt);
     submit.sampling.max_tokens = static_cast<int32_t>(4 + rng() % 30);
     submit.sampling.repetition_penalty = request % 2 == 0 ? 1.2f : 1.0f;
     submit.sampling.seed = rng();
@@ -197,9 +199,10 @@ TEST_F(RealModelTest, HitsEqualMissesBitForBit) {
     Submit& submit = submits.emplace_back();
     submit.key = {RequestNumber(request), Attempt(1)};
     submit.choices.resize(1);
-    submit.prompt_ids.assign(shared.begin(),
-                             shared.begin() + static_cast<ptrdiff_t>(20 + rng() % 60));
-    for (uint64_t i = rng() % 3; i > 0; --i) submit.prompt_ids.push_back(random_id());
+    std::vector<TokenId> prompt(shared.begin(),
+                                shared.begin() + static_cast<ptrdiff_t>(20 + rng() % 60));
+    for (uint64_t i = rng() % 3; i > 0; --i) prompt.push_back(random_id());
+    submit.prompt_ids = std::move(prompt);
     submit.sampling.max_tokens = 6;
     submit.sampling.seed = rng();
     submit.sampling.logprobs = 1;

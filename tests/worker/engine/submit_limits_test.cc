@@ -109,11 +109,12 @@ std::vector<Limit> Lists() {
   limits.push_back({"tenant", {[](Submit& s) { s.tenant.assign(256, 't'); }}, {[](Submit& s) {
                       s.tenant.assign(257, 't');
                     }}});
-  limits.push_back(
-      {"prompt_ids",
-       {[](Submit& s) { s.prompt_ids.assign(255, 63); }, [](Submit& s) { s.prompt_ids = {0}; }},
-       {[](Submit& s) { s.prompt_ids.assign(256, 63); }, [](Submit& s) { s.prompt_ids.clear(); },
-        [](Submit& s) { s.prompt_ids = {64}; }, [](Submit& s) { s.prompt_ids = {INT32_MIN}; }}});
+  limits.push_back({"prompt_ids",
+                    {[](Submit& s) { s.prompt_ids = std::vector<TokenId>(255, 63); },
+                     [](Submit& s) { s.prompt_ids = {0}; }},
+                    {[](Submit& s) { s.prompt_ids = std::vector<TokenId>(256, 63); },
+                     [](Submit& s) { s.prompt_ids = {}; }, [](Submit& s) { s.prompt_ids = {64}; },
+                     [](Submit& s) { s.prompt_ids = {INT32_MIN}; }}});
   limits.push_back({"choices.outputs",
                     {[](Submit& s) { s.choices[0].outputs.assign(5, 63); },
                      [](Submit& s) { s.choices[0].outputs = {63}; }},

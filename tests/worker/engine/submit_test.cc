@@ -19,10 +19,17 @@ struct BadSubmit {
 const std::vector<BadSubmit>& BadSubmits() {
   static const std::vector<BadSubmit>* const kBad = new std::vector<BadSubmit>{
       {"model_id", RefusalCode::kWrongModel, [](Submit& s) { s.model_id = "other"; }},
-      {"prompt_ids", RefusalCode::kInvalid, [](Submit& s) { s.prompt_ids.clear(); }},
-      {"prompt_ids", RefusalCode::kInvalid, [](Submit& s) { s.prompt_ids[1] = 64; }},
-      {"prompt_ids", RefusalCode::kInvalid, [](Submit& s) { s.prompt_ids[1] = -1; }},
-      {"prompt_ids", RefusalCode::kInvalid, [](Submit& s) { s.prompt_ids.assign(256, 1); }},
+      {"prompt_ids", RefusalCode::kInvalid, [](Submit& s) { s.prompt_ids = {}; }},
+      {"prompt_ids", RefusalCode::kInvalid,
+       [](Submit& s) {
+         s.prompt_ids = {1, 64};
+       }},
+      {"prompt_ids", RefusalCode::kInvalid,
+       [](Submit& s) {
+         s.prompt_ids = {1, -1};
+       }},
+      {"prompt_ids", RefusalCode::kInvalid,
+       [](Submit& s) { s.prompt_ids = std::vector<TokenId>(256, 1); }},
       {"n", RefusalCode::kInvalid, [](Submit& s) { s.choices.clear(); }},
       {"n", RefusalCode::kInvalid, [](Submit& s) { s.choices.resize(2); }},
       {"choices.ended", RefusalCode::kInvalid, [](Submit& s) { s.choices[0].ended = true; }},

@@ -80,8 +80,9 @@ std::vector<SubmitCommand> RandomRequests(uint64_t seed) {
     submit.key = {RequestNumber(request), Attempt(1)};
     submit.submit_number = request;
     submit.model_id = "tag";
-    submit.prompt_ids.resize(1 + random() % 14);
-    for (TokenId& token : submit.prompt_ids) token = static_cast<TokenId>(random() % kVocab);
+    std::vector<TokenId> prompt(1 + random() % 14);
+    for (TokenId& token : prompt) token = static_cast<TokenId>(random() % kVocab);
+    submit.prompt_ids = std::move(prompt);
     submit.choices.resize(one_in(4) ? 2 : 1);
     submit.initial_window = one_in(3) ? 4 : 0;
     SamplingParams& sampling = submit.sampling;

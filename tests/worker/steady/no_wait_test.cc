@@ -57,7 +57,9 @@ class NoWaitTest : public testing::Test {
   }
   void Push(uint64_t request) {
     SubmitCommand command = SteadyAsk(request, options_);
-    command.submit.prompt_ids.resize(4);
+    std::vector<TokenId> prompt(command.submit.prompt_ids.begin(), command.submit.prompt_ids.end());
+    prompt.resize(4);
+    command.submit.prompt_ids = std::move(prompt);
     command.submit.initial_window = 0;
     ASSERT_TRUE(engine_->TryPush(std::move(command)));
   }

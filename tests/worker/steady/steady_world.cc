@@ -39,10 +39,11 @@ SubmitCommand SteadyAsk(uint64_t request, const SteadyOptions& options) {
   submit.submit_number = request;
   submit.model_id = "steady";
   submit.tenant = request % 2 == 0 ? "even" : "odd";
-  submit.prompt_ids.resize(1 + rng() % static_cast<uint64_t>(options.max_prompt));
-  for (TokenId& id : submit.prompt_ids) {
+  std::vector<TokenId> prompt(1 + rng() % static_cast<uint64_t>(options.max_prompt));
+  for (TokenId& id : prompt) {
     id = static_cast<TokenId>(rng() % static_cast<uint64_t>(options.vocab_size));
   }
+  submit.prompt_ids = std::move(prompt);
   submit.choices.resize(1);
   AskForSampling(request, submit.sampling);
   submit.sampling.max_tokens = options.max_model_len;

@@ -192,9 +192,11 @@ class Served {
     quire::Submit submit;
     submit.key = {RequestNumber(number), Attempt(1)};
     submit.choices.resize(1);
+    std::vector<TokenId> prompt;
     for (int32_t i = 0; i < kPromptTokens; ++i) {
-      submit.prompt_ids.push_back(static_cast<TokenId>((number * 31 + i * 7 + 1) % vocabulary));
+      prompt.push_back(static_cast<TokenId>((number * 31 + i * 7 + 1) % vocabulary));
     }
+    submit.prompt_ids = std::move(prompt);
     submit.sampling.temperature = 0;
     submit.sampling.ignore_eos = true;
     submit.sampling.max_tokens = tokens;
