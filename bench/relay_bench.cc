@@ -48,21 +48,22 @@ struct Options {
 
 // ------------------------------------------------------------------------------------------ link
 
-class CountingListener final : public DispatchListener {
- public:
-  void OnAdmitted(RequestNumber, const WorkerRecord&, uint32_t) override {}
-  void OnOutput(RequestNumber, const Output& output) override { tokens += output.ids.size(); }
-  void OnChoiceOver(RequestNumber, const Ended&) override { ++ended; }
-  void OnRequestFailed(RequestNumber, const ApiError&) override { ++failed; }
-  void OnFleetChanged(WorkerIndex worker) override {
-    if (on_ready && dispatcher->fleet().worker(worker).phase == WorkerPhase::kReady) {
-      std::exchange(on_ready, nullptr)();
+// Counts what a dispatcher reports.
+struct Tally {
+  void Drain(Dispatcher& dispatcher) {
+    while (const std::optional<DispatchEvent> event = dispatcher.NextEvent()) {
+      if (const auto* accepted = std::get_if<OutputAccepted>(&*event)) {
+        tokens += accepted->output->ids.size();
+      } else if (std::holds_alternative<RequestFailed>(*event)) {
+        ++failed;
+      } else if (const auto* changed = std::get_if<FleetChanged>(&*event)) {
+        const bool ready = dispatcher.fleet().worker(changed->worker).phase == WorkerPhase::kReady;
+        if (on_ready && ready) std::exchange(on_ready, nullptr)();
+      }
     }
   }
   uint64_t tokens = 0;
-  uint64_t ended = 0;
   uint64_t failed = 0;
-  Dispatcher* dispatcher = nullptr;
   std::function<void()> on_ready;
 };
 
@@ -70,14 +71,14 @@ int RunLink(const Options& options) {
   AsioExecutor executor;
   RealRng rng;
   Talker talker(executor, {.rows = static_cast<uint32_t>(options.streams)});
-  CountingListener listener;
+  Tally tally;
   DispatchOptions dispatch;
   dispatch.instance = RouterInstance(1);
   dispatch.policy = &Policies().front();
-  Dispatcher dispatcher(dispatch, talker, executor, rng, listener);
-  listener.dispatcher = &dispatcher;
+  Dispatcher dispatcher(dispatch, talker, executor, rng,
+                        [&tally, &dispatcher] { tally.Drain(dispatcher); });
   dispatcher.fleet().TextReady("model");
-  listener.on_ready = [&] {
+  tally.on_ready = [&] {
     executor.Post([&] {
       for (int32_t i = 0; i < options.streams; ++i) {
         DispatchRequest request;
@@ -106,15 +107,15 @@ int RunLink(const Options& options) {
   executor.Run();
   const auto wanted =
       static_cast<uint64_t>(options.streams) * static_cast<uint64_t>(options.tokens);
-  if (listener.tokens != wanted || listener.failed != 0) return 1;
+  if (tally.tokens != wanted || tally.failed != 0) return 1;
   json::Object line;
   line["mode"] = "link";
   line["streams"] = options.streams;
-  line["tokens"] = listener.tokens;
+  line["tokens"] = tally.tokens;
   line["seconds"] = seconds;
-  line["tokens_per_second"] = static_cast<double>(listener.tokens) / seconds;
+  line["tokens_per_second"] = static_cast<double>(tally.tokens) / seconds;
   line["frame_bytes_per_token"] =
-      static_cast<double>(talker.frame_bytes()) / static_cast<double>(listener.tokens);
+      static_cast<double>(talker.frame_bytes()) / static_cast<double>(tally.tokens);
   std::printf("%s\n", json::Serialize(line).c_str());
   return 0;
 }

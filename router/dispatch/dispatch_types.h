@@ -1,10 +1,9 @@
-// The dispatcher's inputs, its events, and its counters.
-//
-// Plain values, and the interface of its listener.
+// The dispatcher's inputs, its events, and its counters: plain values.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <variant>
 
 #include "common/counted.h"
 #include "common/runtime/runtime.h"
@@ -67,7 +66,7 @@ struct DispatchCounters {
   uint64_t suspect_prompts_refused = 0;    // came again too soon
   uint64_t suspect_prompts_forgotten = 0;  // dropped for others
   uint64_t frames_relayed = 0;
-  uint64_t relay_us = 0;  // spent on these, the listener's work included
+  uint64_t relay_us = 0;  // spent on these, until their events were drained
 };
 inline constexpr Counted<DispatchCounters> kDispatchCounts[] = {
     {&DispatchCounters::attempts, "quire_router_attempts_total", "Submits sent to workers."},
@@ -116,26 +115,43 @@ inline constexpr Counted<DispatchCounters> kDispatchCounts[] = {
     {&DispatchCounters::relay_us, "quire_router_relay_seconds_total",
      "Time spent on them, from frame to the clients' writes.", /*micros=*/true}};
 
-class DispatchListener {
- public:
-  virtual ~DispatchListener() = default;
-  // A worker admitted the current attempt; its cache served this many tokens of prompt and outputs.
-  virtual void OnAdmitted(RequestNumber request, const WorkerRecord& worker,
-                          uint32_t cached_tokens) = 0;
-  // Logprobs of the prompt: each position once, in order, all before the first output.
-  virtual void OnPromptLogprobs(RequestNumber /*request*/, const PromptLogprobs& /*part*/) {}
-  virtual void OnOutput(RequestNumber request, const Output& output) = 0;
-  // The reason is STOP or LENGTH.
-  virtual void OnChoiceOver(RequestNumber request, const Ended& ended) = 0;
-  virtual void OnRequestFailed(RequestNumber request, const ApiError& error) = 0;
-  // A worker attached, left, or changed its phase.
-  virtual void OnFleetChanged(WorkerIndex worker) = 0;
-  // An attempt is over, whatever happens to its request; also called inside Cancel and
-  // FinishChoice. The only callback that must not call anything here.
-  virtual void OnAttemptOver(RequestNumber /*request*/, const AttemptReport& /*report*/) {}
-  // A worker that had no room may have some now: call RoomFor again. Resumed requests have already
-  // been placed.
-  virtual void OnRoom() {}
+// What has happened, as Dispatcher::NextEvent returns it. Pointers are valid until its next call.
+//
+// A worker admitted the current attempt; its cache served this many tokens of prompt and outputs.
+struct AttemptAdmitted {
+  RequestNumber request;
+  WorkerIndex worker;
+  uint32_t cached_tokens = 0;
 };
+// An attempt is over, whatever happens to its request.
+struct AttemptOver {
+  RequestNumber request;
+  AttemptReport report;
+};
+// Logprobs of the prompt: each position once, in order, all before the first output.
+struct PromptScored {
+  const PromptLogprobs* part;
+};
+struct OutputAccepted {
+  const Output* output;
+};
+// The reason is STOP or LENGTH.
+struct ChoiceOver {
+  const Ended* ended;
+};
+struct RequestFailed {
+  RequestNumber request;
+  ApiError error;
+};
+// A worker attached, left, or changed its phase.
+struct FleetChanged {
+  WorkerIndex worker;
+};
+// A worker that had no room may have some now: call RoomFor again. Resumed requests have already
+// been placed.
+struct RoomMade {};
+
+using DispatchEvent = std::variant<AttemptAdmitted, AttemptOver, PromptScored, OutputAccepted,
+                                   ChoiceOver, RequestFailed, FleetChanged, RoomMade>;
 
 }  // namespace quire

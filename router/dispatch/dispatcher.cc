@@ -19,18 +19,18 @@ const Policy& PolicyOf(const DispatchOptions& options) {
 }  // namespace
 
 Dispatcher::Dispatcher(DispatchOptions options, Dialer& dialer, Executor& executor, Rng& rng,
-                       DispatchListener& listener)
+                       std::function<void()> wake)
     : options_(std::move(options)),
       dialer_(dialer),
       executor_(executor),
       rng_(rng),
-      listener_(listener),
       fleet_(options_.limits),
       placement_(PolicyOf(options_), options_.limits, rng),
       budget_(options_.limits.placement_retry_percent, options_.limits.placement_retry_burst),
       pacer_(options_.limits.max_carry_on_tokens),
       ledger_({options_.limits.max_worker_deaths, options_.limits.max_suspect_prompts,
-               Micros{options_.limits.suspect_prompt_s} * kMicrosPerSecond}) {}
+               Micros{options_.limits.suspect_prompt_s} * kMicrosPerSecond}),
+      events_(std::move(wake)) {}
 
 Dispatcher::~Dispatcher() {
   for (auto& [number, live] : live_) StopWaiting(*live);
@@ -45,6 +45,11 @@ Link& Dispatcher::LinkOf(WorkerIndex worker) {
 }
 
 LiveDispatch* Dispatcher::Find(RequestNumber request) {
+  const auto it = live_.find(request);
+  return it == live_.end() ? nullptr : it->second.get();
+}
+
+const LiveDispatch* Dispatcher::Peek(RequestNumber request) const {
   const auto it = live_.find(request);
   return it == live_.end() ? nullptr : it->second.get();
 }
@@ -78,26 +83,28 @@ void Dispatcher::Start(DispatchRequest request) {
   if (outcome != PlaceOutcome::kPlaced) Wait(live, outcome);
 }
 
-void Dispatcher::Cancel(RequestNumber request) {
+std::optional<AttemptReport> Dispatcher::Cancel(RequestNumber request) {
   LiveDispatch* live = Find(request);
-  if (live == nullptr) return;
-  Abandon(*live, /*tell_worker=*/true, AttemptEnd::kCancelled);
+  if (live == nullptr) return std::nullopt;
+  auto report = EndAttempt(*live, /*tell_worker=*/true, AttemptEnd::kCancelled);
   Forget(*live);
+  return report;
 }
 
-void Dispatcher::FinishChoice(RequestNumber request, uint32_t choice, EndReason reason,
-                              uint64_t output_count) {
+std::optional<AttemptReport> Dispatcher::FinishChoice(RequestNumber request, uint32_t choice,
+                                                      EndReason reason, uint64_t output_count) {
   LiveDispatch* live = Find(request);
-  if (live == nullptr) return;
+  if (live == nullptr) return std::nullopt;
   live->journal.End(choice, output_count);
   if (live->running && LinkOf(live->worker).up()) {
     const AttemptKey key{request, live->attempt};
     if (!QUIRE_BUG(finish_not_sent))
       LinkOf(live->worker).SendFinish({key, choice, reason, static_cast<uint32_t>(output_count)});
   }
-  if (!live->journal.AllEnded()) return;
-  Abandon(*live, /*tell_worker=*/false, AttemptEnd::kFinished);
+  if (!live->journal.AllEnded()) return std::nullopt;
+  auto report = EndAttempt(*live, /*tell_worker=*/false, AttemptEnd::kFinished);
   Forget(*live);
+  return report;
 }
 
 void Dispatcher::Taken(RequestNumber request, uint32_t choice, uint64_t index) {
@@ -265,6 +272,7 @@ void Dispatcher::ArmWait(LiveDispatch& live, Micros due) {
     QUIRE_CHECK_MSG(live_.contains(number), "a request that ends stops its timer");
     live_.at(number)->wait_timer = 0;
     WaitOver(number, due);
+    if (!events_.empty()) events_.Wake();
   });
 }
 

@@ -1,13 +1,14 @@
 // Turns requests into attempts: sends each to a worker, takes its outputs exactly once, and starts
 // the next attempt when a worker refuses, leaves or dies.
 //
-// Owner: the pipeline, on the router's executor; every call and every callback happens there. The
-// listener outlives the dispatcher; inside a callback it may call anything here.
+// Owner: the pipeline, on the router's executor; every call happens there. What happens comes back
+// as events, which the pipeline drains; between two of them it may call anything here, and what it
+// does counts before the next part of the same frame.
 //  1. An output is passed on only if it comes from the current attempt and its first_index equals
 //     the number of accepted outputs of that choice; this alone makes delivery exactly once.
 //  2. A request has at most one attempt at a time, each with a higher number than the one before.
-//  3. A request that was started is forgotten after its last choice ended, after OnRequestFailed,
-//     or by Cancel; nothing is called back for it from then on.
+//  3. A request that was started is forgotten after its last choice ended, after RequestFailed, or
+//     by Cancel; no event names it from then on, except a RequestFailed that waited meanwhile.
 //  4. A second attempt is either a placement retry or a resumption. A placement retry (refused, or
 //     failed before anything was accepted) is bounded by the request's own limit and the router's
 //     budget. A resumption (its worker was lost, stuck or drained, or its answer had begun) goes
@@ -20,8 +21,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -32,6 +35,7 @@
 #include "router/dispatch/carry_on_pacer.h"
 #include "router/dispatch/death_ledger.h"
 #include "router/dispatch/dispatch_types.h"
+#include "router/dispatch/event_queue.h"
 #include "router/dispatch/live_dispatch.h"
 #include "router/dispatch/placement.h"
 #include "router/dispatch/retry_budget.h"
@@ -49,27 +53,30 @@ inline constexpr Micros kDeathVerdictWait = 6 * kMicrosPerSecond;
 
 class Dispatcher final : private LinkListener {
  public:
-  // `dialer`, `executor`, `rng` and `listener` outlive the dispatcher. OnFleetChanged also reports
-  // why a worker is refused.
+  // `dialer`, `executor` and `rng` outlive the dispatcher. `wake` is called when there are events,
+  // and drains all of them before it returns; never inside Start, Cancel, FinishChoice and Taken.
   Dispatcher(DispatchOptions options, Dialer& dialer, Executor& executor, Rng& rng,
-             DispatchListener& listener);
+             std::function<void()> wake);
   ~Dispatcher() override;
+
+  // The next thing that happened; empty: nothing more.
+  std::optional<DispatchEvent> NextEvent();
 
   // Dials the worker from now on. Fails as Fleet::AddWorker does.
   absl::Status AddWorker(const std::string& target);
-  // Ends its Attach and forgets it. The worker must have no attempts; do not call this inside a
-  // callback.
+  // Ends its Attach and forgets it. The worker must have no attempts; do not call this while events
+  // are drained.
   void RemoveWorker(WorkerIndex worker);
 
-  // Places the request now or as soon as a worker can take it. Only notes for records are called
-  // back inside this call.
+  // Places the request now or as soon as a worker can take it.
   void Start(DispatchRequest request);
-  // Frees everything and calls nothing back. Unknown numbers are ignored: the request may just have
-  // ended.
-  void Cancel(RequestNumber request);
-  // Ends a choice at a stop string, or at a limit (LENGTH), with this number of outputs.
-  void FinishChoice(RequestNumber request, uint32_t choice, EndReason reason,
-                    uint64_t output_count);
+  // Frees everything; returns the report of the attempt that this ends. Unknown numbers are
+  // ignored.
+  std::optional<AttemptReport> Cancel(RequestNumber request);
+  // Ends a choice at a stop string, or at a limit (LENGTH), with this number of outputs. The
+  // attempt's report: this has ended it.
+  std::optional<AttemptReport> FinishChoice(RequestNumber request, uint32_t choice,
+                                            EndReason reason, uint64_t output_count);
   // The client has taken the outputs of this choice below `index`. Unknown requests are ignored.
   void Taken(RequestNumber request, uint32_t choice, uint64_t index);
 
@@ -80,10 +87,7 @@ class Dispatcher final : private LinkListener {
   const DeathLedger& deaths() const { return ledger_; }
   size_t LiveRequests() const { return live_.size(); }
   // nullptr: unknown. Valid until the next call here.
-  const LiveDispatch* Peek(RequestNumber request) const {
-    const auto it = live_.find(request);
-    return it == live_.end() ? nullptr : it->second.get();
-  }
+  const LiveDispatch* Peek(RequestNumber request) const;
   size_t WaitingRequests() const { return line_.size(); }
   // Whether a new request would be placed at once. A request that finds no room waits with the
   // caller, which decides whose turn it is; Start is for requests that find room, or whose pool is
@@ -97,19 +101,24 @@ class Dispatcher final : private LinkListener {
   absl::Status CheckHello(WorkerIndex worker, const WorkerHello& hello) override;
   bool MayDial(WorkerIndex worker) override { return fleet_.MayDial(worker, Now()); }
   void OnLinkUp(WorkerIndex worker, const WorkerHello& hello) override;
-  void OnStep(WorkerIndex worker, const StepFrame& step) override;
+  void OnStep(WorkerIndex worker, StepFrame& step) override;
   void OnDraining(WorkerIndex worker, uint64_t remaining_ms) override;
   void OnSnapshotChunk(WorkerIndex worker, const SnapshotChunk& chunk) override;
   bool OnSilent(WorkerIndex worker) override;
   bool OnDeaf(WorkerIndex worker) override { return fleet_.MayGiveUp(worker); }
   void OnLinkDown(WorkerIndex worker, LinkDownReason reason, const absl::Status& why) override;
 
-  // Handling of workers' frames (dispatcher_frames.cc). The request whose current attempt this is;
-  // nullptr for every other attempt.
+  // The next part of what is under way, which may add events. False: nothing is under way.
+  bool Advance();
+
+  // Workers' frames, item by item (dispatcher_frames.cc).
+  void RelayNext();
+  void EndRelay();
+  // The request whose current attempt this is; nullptr for every other attempt.
   LiveDispatch* FindCurrent(WorkerIndex worker, const AttemptKey& key);
   void HandleAdmitted(WorkerIndex worker, const Admitted& admitted);
-  void HandlePrompt(WorkerIndex worker, const PromptLogprobs& part);
-  void HandleOutput(WorkerIndex worker, const Output& output);
+  void HandlePrompt(WorkerIndex worker, PromptLogprobs& part);
+  void HandleOutput(WorkerIndex worker, Output& output);
   void HandleBroken(LiveDispatch& live);
   void HandleEnded(WorkerIndex worker, const Ended& ended);
   void HandleRefused(WorkerIndex worker, const Refused& refused);
@@ -139,12 +148,14 @@ class Dispatcher final : private LinkListener {
   // The prompts that run at a worker; the ledger of deaths knows them from now on.
   void CountLoss(WorkerIndex worker, bool stuck);
   // When prompts that run elsewhere have become suspect, one request with each continues in each
-  // pool; the others might kill their workers too, and wait for their turn.
+  // pool; the others wait for their turn.
   void WithdrawCopies(const DeathLedger::Under& under, WorkerIndex lost);
   bool MayGoOnElsewhere(const LiveDispatch& live) const;
   void Condemn(const std::vector<PromptKey>& prompts);
   void CountNews(DeathNews news);
-  // Detaches the running attempt, and informs the worker if its link is up.
+  // Detaches the running attempt, if there is one, and informs the worker if its link is up.
+  std::optional<AttemptReport> EndAttempt(LiveDispatch& live, bool tell_worker, AttemptEnd end);
+  // The same; its report becomes an event.
   void Abandon(LiveDispatch& live, bool tell_worker, AttemptEnd end);
   void StopPacing(LiveDispatch& live);
   void Fail(LiveDispatch& live, const ApiError& error);
@@ -161,7 +172,6 @@ class Dispatcher final : private LinkListener {
   Dialer& dialer_;
   Executor& executor_;
   Rng& rng_;
-  DispatchListener& listener_;
   Fleet fleet_;
   Placement placement_;
   RetryBudget budget_;
@@ -179,6 +189,10 @@ class Dispatcher final : private LinkListener {
   NumberTable<RequestNumber, std::unique_ptr<LiveDispatch>> live_;
   std::map<std::string, RequestNumber> suspect_turns_;  // by pool: the suspect that runs
   DispatchCounters counters_;
+
+  EventQueue events_;
+  Relay relay_;
+  Due due_;
 };
 
 }  // namespace quire

@@ -39,9 +39,9 @@ void Dispatcher::OnLinkUp(WorkerIndex worker, const WorkerHello& hello) {
     AskForSnapshots();
   }
   Condemn(under);
-  listener_.OnFleetChanged(worker);
-  TryWaiting();
-  listener_.OnRoom();
+  events_.Add(FleetChanged{worker});
+  due_.waiting = due_.room = true;
+  events_.Wake();
 }
 
 void Dispatcher::OnLinkDown(WorkerIndex worker, LinkDownReason reason, const absl::Status& why) {
@@ -66,8 +66,9 @@ void Dispatcher::OnLinkDown(WorkerIndex worker, LinkDownReason reason, const abs
     CountNews(news);
     if (news == DeathNews::kDied) Condemn(ledger_.Refused(worker));
   }
-  listener_.OnFleetChanged(worker);
-  TryWaiting();
+  events_.Add(FleetChanged{worker});
+  due_.waiting = true;
+  events_.Wake();
 }
 
 bool Dispatcher::OnSilent(WorkerIndex worker) {
@@ -75,8 +76,9 @@ bool Dispatcher::OnSilent(WorkerIndex worker) {
   if (fleet_.MayGiveUpSilent(worker)) return true;
   if (fleet_.worker(worker).phase != before) {
     ++counters_.silences_kept;
-    listener_.OnFleetChanged(worker);
-    TryWaiting();
+    events_.Add(FleetChanged{worker});
+    due_.waiting = true;
+    events_.Wake();
   }
   return false;
 }
@@ -94,8 +96,10 @@ void Dispatcher::OnDraining(WorkerIndex worker, uint64_t remaining_ms) {
     leaving.move_timer = 0;
     leaving.moving = true;
     MoveAway(worker);
+    events_.Wake();
   });
-  listener_.OnFleetChanged(worker);
+  events_.Add(FleetChanged{worker});
+  events_.Wake();
 }
 
 void Dispatcher::MoveAway(WorkerIndex worker) {
@@ -268,7 +272,13 @@ void Dispatcher::Condemn(const std::vector<PromptKey>& prompts) {
 // ------------------------------------------------------------------------------------- the end
 
 void Dispatcher::Abandon(LiveDispatch& live, bool tell_worker, AttemptEnd end) {
-  if (!live.running) return;
+  auto report = EndAttempt(live, tell_worker, end);
+  if (report) events_.Add(AttemptOver{live.request.number, std::move(*report)});
+}
+
+std::optional<AttemptReport> Dispatcher::EndAttempt(LiveDispatch& live, bool tell_worker,
+                                                    AttemptEnd end) {
+  if (!live.running) return std::nullopt;
   const RequestNumber number = live.request.number;
   if (!QUIRE_BUG(recompute_not_given_back)) StopPacing(live);
   QUIRE_CHECK(at_[live.worker.value()].running.erase(number) == 1);
@@ -285,7 +295,7 @@ void Dispatcher::Abandon(LiveDispatch& live, bool tell_worker, AttemptEnd end) {
   }
   live.report.end = end;
   live.report.over_at = Now();
-  listener_.OnAttemptOver(number, live.report);
+  return live.report;
 }
 
 void Dispatcher::StopPacing(LiveDispatch& live) {
@@ -295,10 +305,8 @@ void Dispatcher::StopPacing(LiveDispatch& live) {
 
 void Dispatcher::Fail(LiveDispatch& live, const ApiError& error) {
   QUIRE_CHECK(!live.running);
-  const RequestNumber number = live.request.number;
-  const ApiError copy = error;
+  events_.Add(RequestFailed{live.request.number, error});
   Forget(live);
-  listener_.OnRequestFailed(number, copy);
 }
 
 void Dispatcher::Forget(LiveDispatch& live) {

@@ -1,4 +1,4 @@
-// Workers' frames about attempts, compared with the journal.
+// Workers' frames about attempts, compared with the journal, and the events that come of them.
 #include <algorithm>
 #include <optional>
 
@@ -9,18 +9,60 @@
 
 namespace quire {
 
-void Dispatcher::OnStep(WorkerIndex worker, const StepFrame& step) {
-  const WorkerPhase before = fleet_.worker(worker).phase;
+std::optional<DispatchEvent> Dispatcher::NextEvent() {
+  while (events_.empty() && Advance()) {
+  }
+  return events_.Next();
+}
+
+bool Dispatcher::Advance() {
+  if (relay_.frame != nullptr) {
+    RelayNext();
+  } else if (std::exchange(due_.snapshots, false)) {
+    AskForSnapshots();
+  } else if (std::exchange(due_.waiting, false)) {
+    TryWaiting();
+  } else if (std::exchange(due_.room, false)) {
+    events_.Add(RoomMade());
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void Dispatcher::OnStep(WorkerIndex worker, StepFrame& step) {
+  QUIRE_CHECK_MSG(relay_.frame == nullptr, "one frame at a time");
   const Micros now = Now();
+  relay_ = {worker, &step, 0, now, fleet_.worker(worker).phase};
   fleet_.Stepped(worker, step, now);
   NoteUnseen(worker);
   placement_.index().Stepped(worker, step, now);
-  for (const Admitted& admitted : step.admitted) HandleAdmitted(worker, admitted);
-  for (const PromptLogprobs& part : step.prompt_logprobs) HandlePrompt(worker, part);
-  for (const Output& output : step.outputs) HandleOutput(worker, output);
-  for (const Ended& ended : step.ended) HandleEnded(worker, ended);
-  for (const Refused& refused : step.refused) HandleRefused(worker, refused);
-  const DeathNews news = fleet_.StepSeen(worker, now);
+  events_.Wake();
+  QUIRE_CHECK_MSG(relay_.frame == nullptr, "who is woken drains all events");
+  ++counters_.frames_relayed;
+  counters_.relay_us += static_cast<uint64_t>(Now() - now);
+}
+
+void Dispatcher::RelayNext() {
+  const WorkerIndex worker = relay_.worker;
+  StepFrame& step = *relay_.frame;
+  size_t i = relay_.next++;
+  if (i < step.admitted.size()) return HandleAdmitted(worker, step.admitted[i]);
+  i -= step.admitted.size();
+  if (i < step.prompt_logprobs.size()) return HandlePrompt(worker, step.prompt_logprobs[i]);
+  i -= step.prompt_logprobs.size();
+  if (i < step.outputs.size()) return HandleOutput(worker, step.outputs[i]);
+  i -= step.outputs.size();
+  if (i < step.ended.size()) return HandleEnded(worker, step.ended[i]);
+  i -= step.ended.size();
+  if (i < step.refused.size()) return HandleRefused(worker, step.refused[i]);
+  EndRelay();
+}
+
+void Dispatcher::EndRelay() {
+  const WorkerIndex worker = relay_.worker;
+  relay_.frame = nullptr;
+  const DeathNews news = fleet_.StepSeen(worker, relay_.began);
   CountNews(news);
   std::vector<PromptKey> under;
   if (news == DeathNews::kDied) {
@@ -32,12 +74,8 @@ void Dispatcher::OnStep(WorkerIndex worker, const StepFrame& step) {
   if (fleet_.worker(worker).stuck) LoseAttemptsOf(worker, AttemptEnd::kStuck);
   Condemn(under);
   if (at_[worker.value()].moving) MoveAway(worker);
-  if (fleet_.worker(worker).phase != before) listener_.OnFleetChanged(worker);
-  AskForSnapshots();
-  TryWaiting();
-  listener_.OnRoom();
-  ++counters_.frames_relayed;
-  counters_.relay_us += static_cast<uint64_t>(Now() - now);
+  if (fleet_.worker(worker).phase != relay_.before) events_.Add(FleetChanged{worker});
+  due_ = {true, true, true};
 }
 
 LiveDispatch* Dispatcher::FindCurrent(WorkerIndex worker, const AttemptKey& key) {
@@ -63,10 +101,10 @@ void Dispatcher::HandleAdmitted(WorkerIndex worker, const Admitted& admitted) {
   live->report.admitted_at = Now();
   live->report.cached_tokens = admitted.cached_tokens;
   placement_.OnAdmitted(worker, admitted, live->ticket);
-  listener_.OnAdmitted(admitted.key.request, fleet_.worker(worker), admitted.cached_tokens);
+  events_.Add(AttemptAdmitted{admitted.key.request, worker, admitted.cached_tokens});
 }
 
-void Dispatcher::HandlePrompt(WorkerIndex worker, const PromptLogprobs& part) {
+void Dispatcher::HandlePrompt(WorkerIndex worker, PromptLogprobs& part) {
   LiveDispatch* live = FindCurrent(worker, part.key);
   if (live == nullptr) return;
   Answered(*live);
@@ -80,13 +118,11 @@ void Dispatcher::HandlePrompt(WorkerIndex worker, const PromptLogprobs& part) {
   // Known positions are not requested again: a worker that resumes need not compute them.
   if (live->journal.PromptComplete()) live->request.submit.sampling.prompt_logprobs = 0;
   if (*known == count) return;
-  if (*known == 0) return listener_.OnPromptLogprobs(part.key.request, part);
-  PromptLogprobs rest = part;
-  rest.first_position += *known;
-  rest.logprobs.erase(rest.logprobs.begin(), rest.logprobs.begin() + *known);
-  rest.ranks.erase(rest.ranks.begin(), rest.ranks.begin() + *known);
-  if (!rest.top.empty()) rest.top.erase(rest.top.begin(), rest.top.begin() + *known);
-  listener_.OnPromptLogprobs(part.key.request, rest);
+  part.first_position += *known;
+  part.logprobs.erase(part.logprobs.begin(), part.logprobs.begin() + *known);
+  part.ranks.erase(part.ranks.begin(), part.ranks.begin() + *known);
+  if (!part.top.empty()) part.top.erase(part.top.begin(), part.top.begin() + *known);
+  events_.Add(PromptScored{&part});
 }
 
 void Dispatcher::HandleBroken(LiveDispatch& live) {
@@ -97,7 +133,7 @@ void Dispatcher::HandleBroken(LiveDispatch& live) {
   RetryPlacement(live, {ApiCode::kInternal, "a worker broke the order of its outputs", "", 0});
 }
 
-void Dispatcher::HandleOutput(WorkerIndex worker, const Output& output) {
+void Dispatcher::HandleOutput(WorkerIndex worker, Output& output) {
   LiveDispatch* live = FindCurrent(worker, output.key);
   if (live == nullptr) {
     ++counters_.outputs_stale;
@@ -135,12 +171,8 @@ void Dispatcher::HandleOutput(WorkerIndex worker, const Output& output) {
   if (live->request.router_is_taker) {
     Taken(output.key.request, output.choice, live->journal.accepted(output.choice));
   }
-  if (QUIRE_BUG(logprob_of_the_seam_lost) && first && live->carry_on) {
-    Output bare = output;
-    bare.logprobs.clear();
-    return listener_.OnOutput(output.key.request, bare);
-  }
-  listener_.OnOutput(output.key.request, output);
+  if (QUIRE_BUG(logprob_of_the_seam_lost) && first && live->carry_on) output.logprobs.clear();
+  events_.Add(OutputAccepted{&output});
 }
 
 void Dispatcher::HandleEnded(WorkerIndex worker, const Ended& ended) {
@@ -162,7 +194,7 @@ void Dispatcher::HandleEnded(WorkerIndex worker, const Ended& ended) {
       Abandon(*live, /*tell_worker=*/false, AttemptEnd::kFinished);
       Forget(*live);
     }
-    listener_.OnChoiceOver(ended.key.request, ended);
+    events_.Add(ChoiceOver{&ended});
     return;
   }
   const ApiError error = ErrorOfEnd(ended);

@@ -35,7 +35,8 @@ void Dispatcher::RemoveWorker(WorkerIndex worker) {
   fleet_.RemoveWorker(worker);
   // Another worker may get its index.
   for (auto& [number, live] : live_) std::erase(live->excluded, worker);
-  listener_.OnFleetChanged(worker);
+  events_.Add(FleetChanged{worker});
+  events_.Wake();
 }
 
 Room Dispatcher::RoomFor(const std::string& model_id, const RoomNeed& need) const {

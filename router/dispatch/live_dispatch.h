@@ -67,7 +67,7 @@ struct LiveDispatch {
   Micros nobody_since = 0;          // since when no worker could ever take it; 0: some worker can
   Micros retry_at = 0;              // not placed before
   bool holds_prompt = false;        // in the ledger of deaths
-  std::optional<ApiError> refused;  // called from the timer: nothing is called back inside Start
+  std::optional<ApiError> refused;  // reported by the timer, never inside Start
 
  private:
   mutable std::optional<PromptKey> prompt_;

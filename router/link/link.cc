@@ -162,7 +162,7 @@ void Link::HandleHello(WorkerHello hello) {
   listener_.OnLinkUp(options_.worker, hello);
 }
 
-void Link::HandleStep(const StepFrame& step) {
+void Link::HandleStep(StepFrame& step) {
   if (next_frame_seq_ != 0 && step.frame_seq != next_frame_seq_) {
     Down(LinkDownReason::kProtocol,
          InvalidArgument("frame_seq is " + std::to_string(step.frame_seq) + ", expected " +

@@ -58,7 +58,8 @@ class LinkListener {
   // Called when a back-off is over. False: not yet.
   virtual bool MayDial(WorkerIndex /*worker*/) { return true; }
   virtual void OnLinkUp(WorkerIndex worker, const WorkerHello& hello) = 0;
-  virtual void OnStep(WorkerIndex worker, const StepFrame& step) = 0;
+  // The frame may be changed.
+  virtual void OnStep(WorkerIndex worker, StepFrame& step) = 0;
   virtual void OnDraining(WorkerIndex worker, uint64_t remaining_ms) = 0;
   virtual void OnSnapshotChunk(WorkerIndex worker, const SnapshotChunk& chunk) = 0;
   // Nothing has come for the silence time; called again with every tick. False: the Attach stays.
@@ -112,7 +113,7 @@ class Link final : private FrameStream::Receiver {
   void Dial();
   void DialAfter(Micros delay);
   void HandleHello(WorkerHello hello);
-  void HandleStep(const StepFrame& step);
+  void HandleStep(StepFrame& step);
   void Down(LinkDownReason reason, const absl::Status& why);
   void ScheduleTick();
   bool IsDeaf(Micros now) const;

@@ -6,12 +6,12 @@
 //   Enqueue    checks lengths; the request waits for its turn until a worker has room
 //   Launch     makes a stream per choice and a Submit, which the dispatcher places, and places
 //              again if necessary
-//   OnOutput   accepted tokens become text, stop strings end a choice, deltas go to the sink
-//   EndChoice  after the last choice: OnFinished, and nothing of the request remains
+//   On(OutputAccepted)  accepted tokens become text, stop strings end a choice, deltas go to the
+//   sink EndChoice  after the last choice: OnFinished, and nothing of the request remains
 //
 // Invariants:
-//  1. A request is looked up by its number each time; no reference to one is kept across a call to
-//     its sink, since a sink may cancel.
+//  1. A sink may cancel any request. The table of requests shares each with the turn of the loop
+//     that works on it: a request that ends meanwhile is `over`, and its sink hears no more of it.
 //  2. Each request that Start named ends by exactly one of OnFinished, OnError and Cancel, which
 //     release its place.
 #include "router/pipeline/pipeline.h"
@@ -40,7 +40,7 @@ namespace {
 
 constexpr Micros kHousekeepingInterval = kMicrosPerSecond;
 
-class RouterPipeline final : public Pipeline, private DispatchListener {
+class RouterPipeline final : public Pipeline {
  public:
   RouterPipeline(PipelineOptions options, const PipelineRuntime& runtime);
   ~RouterPipeline() override;
@@ -84,44 +84,55 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
 
  private:
   // The life of a request.
-  void Begin(RequestId id);
-  void AwaitModel(RequestId id, const ApiError& error);
+  void Begin(LiveRequest& request);
+  void AwaitModel(LiveRequest& request, const ApiError& error);
   void BeginHeld();
-  void Enqueue(RequestId id, Result<PromptTokens> prompt);
+  void Enqueue(LiveRequest& request, Result<PromptTokens> prompt);
   void LaunchNext();
-  void Launch(RequestId id);
-  void OnAdmitted(RequestNumber number, const WorkerRecord& worker, uint32_t cached) override {
-    NoteAdmitted(worker, cached, Dispatched(number));
+  void Launch(LiveRequest& request);
+  void DrainEvents();
+  void On(const AttemptAdmitted& event) {
+    NoteAdmitted(dispatcher_.fleet().worker(event.worker), event.cached_tokens,
+                 *Dispatched(event.request));
   }
-  void OnAttemptOver(RequestNumber number, const AttemptReport& report) override {
-    NoteAttempt(report, Dispatched(number), runtime_.logger);
+  void On(const AttemptOver& event) { Note(event.report, *Dispatched(event.request)); }
+  void On(const PromptScored& event) {
+    TakePromptLogprobs(*Dispatched(event.part->key.request), *event.part);
   }
-  void OnPromptLogprobs(RequestNumber number, const PromptLogprobs& part) override {
-    TakePromptLogprobs(Dispatched(number), part);
+  void On(const OutputAccepted& event) {
+    const SharedRequest request = Dispatched(event.output->key.request);
+    if (EnsureStarted(*request)) Append(*request, *event.output);
   }
-  void OnOutput(RequestNumber number, const Output& output) override;
-  void OnChoiceOver(RequestNumber number, const Ended& ended) override {
-    if (EnsureStarted(number.value())) CloseChoice(number.value(), ended);
+  void On(const ChoiceOver& event) {
+    const SharedRequest request = Dispatched(event.ended->key.request);
+    if (EnsureStarted(*request)) CloseChoice(*request, *event.ended);
   }
-  void OnRequestFailed(RequestNumber number, const ApiError& error) override {
-    if (auto* request = Find(number.value())) Fail(number.value(), InClientsWords(*request, error));
+  void On(const RequestFailed& event) {
+    if (const SharedRequest request = FindRequest(requests_, event.request.value())) {
+      Fail(*request, InClientsWords(*request, event.error));
+    }
   }
-  bool Deliver(RequestId id, const Deltas& deltas);
-  bool EnsureStarted(RequestId id);
-  void CloseChoice(RequestId id, const Ended& ended);
-  void EndChoice(RequestId id, const ChoiceEnd& end);
-  bool IsQueued(RequestId id, const QueueResult& result);
-  void Reject(RequestId id, const Refusal& refusal);
-  void Fail(RequestId id, ApiError error);  // by value: it may be a part of the request
-  void Release(RequestId id, RequestEnd end);
-  LiveRequest* Find(RequestId id);
-  LiveRequest& Dispatched(RequestNumber number) { return requests_.at(number.value()); }
+  void On(const FleetChanged& event);
+  void On(const RoomMade&) { LaunchNext(); }
+  // False: the request is over.
+  bool EnsureStarted(LiveRequest& request);
+  void Append(LiveRequest& request, const Output& output);
+  // False: the sink has cancelled the request.
+  bool Deliver(LiveRequest& request, const Deltas& deltas);
+  void CloseChoice(LiveRequest& request, const Ended& ended);
+  void EndChoice(LiveRequest& request, const ChoiceEnd& end);
+  bool IsQueued(LiveRequest& request, const QueueResult& result);
+  void Reject(LiveRequest& request, const Refusal& refusal);
+  void Fail(LiveRequest& request, ApiError error);  // by value: it may be a part of the request
+  void Release(LiveRequest& request, RequestEnd end);
+  void Note(const AttemptReport& report, LiveRequest& request) {
+    NoteAttempt(report, request, runtime_.logger);
+  }
+  SharedRequest Dispatched(RequestNumber number) const { return requests_.at(number.value()); }
 
   TokenizeService::Place PlaceOf(const TextAsk& by) {
     return {++last_id_, memory_.Of(by.tenant.get()), models_.Find(by.model)};
   }
-  void OnFleetChanged(WorkerIndex worker) override;
-  void OnRoom() override { LaunchNext(); }
   void WatchEmptyPools();
   void Housekeep();
   Micros Now() const { return executor_.clock().Now(); }
@@ -146,7 +157,6 @@ class RouterPipeline final : public Pipeline, private DispatchListener {
   uint64_t models_seen_ = 0;  // ModelDirectory::changes when held requests were last begun
   Timer housekeeping_{executor_}, empty_pools_{executor_};
   Micros empty_pools_due_ = 0;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // watched by posted work
 };
 
 RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& runtime)
@@ -158,7 +168,8 @@ RouterPipeline::RouterPipeline(PipelineOptions options, const PipelineRuntime& r
       admission_(options_.limits),
       memory_(options_.memory,
               {options_.max_tenant_memory_bytes, options_.max_waiting_prompt_bytes}, admission_),
-      dispatcher_(options_, runtime.dialer, runtime.executor, runtime.rng, *this),
+      dispatcher_(options_, runtime.dialer, runtime.executor, runtime.rng,
+                  [this] { DrainEvents(); }),
       models_(options_, runtime, dispatcher_),
       tokenize_(options_.limits,
                 {runtime.executor, runtime.background, admission_, runtime.metrics}),
@@ -175,7 +186,9 @@ RouterPipeline::~RouterPipeline() {
 RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
   QUIRE_CHECK(sink != nullptr);
   const RequestId id = ++last_id_;
-  LiveRequest& request = requests_.try_emplace(id).first->second;
+  const auto made = requests_.try_emplace(id, std::make_shared<LiveRequest>()).first;
+  LiveRequest& request = *made->second;
+  request.id = id;
   request.ask = std::move(ask);
   request.ask.priority = PriorityOf(request.ask);
   request.sink = sink;
@@ -188,84 +201,82 @@ RequestId RouterPipeline::Start(GenerateRequest ask, ResponseSink* sink) {
   metrics_.LiveRequests(requests_.size());
   request.deadline = DeadlineOf(request);
   if (request.deadline != 0) {
-    request.deadline_timer = executor_.PostAt(request.deadline, [this, id] {
-      requests_.at(id).deadline_timer = 0;
-      Fail(id, {ApiCode::kDeadlineExceeded, "the request's deadline passed", "", 0});
-    });
+    request.deadline_timer = executor_.PostAt(
+        request.deadline, Later(request, [this](auto& live) {
+          live.deadline_timer = 0;
+          Fail(live, {ApiCode::kDeadlineExceeded, "the request's deadline passed", "", 0});
+        }));
   }
-  executor_.Post([this, id, alive = std::weak_ptr(alive_)] {
-    if (!alive.expired()) Begin(id);
-  });
+  executor_.Post(Later(request, [this](LiveRequest& live) { Begin(live); }));
   return id;
 }
 
-void RouterPipeline::Begin(RequestId id) {
-  LiveRequest* request = Find(id);
-  if (request == nullptr) return;
-  if (request->refused) return Fail(id, *request->refused);
-  const std::string& session = request->ask.session;
-  const uint64_t key = session.empty() ? runtime_.rng.Next() : RendezvousKey(session);
-  const std::string began_by = request->ask.resume ? request->ask.resume->model_id : "";
-  Result<ServedModel> model = models_.Find(request->ask.model, key, began_by);
-  if (!model.ok()) return AwaitModel(id, model.error());
-  request->model = std::move(model.value());
-  const GenerateRequest& ask = request->ask;
-  if (const auto error = CheckRequest(ask, request->model)) return Fail(id, *error);
+void RouterPipeline::Begin(LiveRequest& request) {
+  if (request.refused) return Fail(request, *request.refused);
+  const GenerateRequest& ask = request.ask;
+  const uint64_t key = ask.session.empty() ? runtime_.rng.Next() : RendezvousKey(ask.session);
+  const std::string began_by = ask.resume ? ask.resume->model_id : "";
+  Result<ServedModel> model = models_.Find(ask.model, key, began_by);
+  if (!model.ok()) return AwaitModel(request, model.error());
+  request.model = std::move(model.value());
+  if (const auto error = CheckRequest(ask, request.model)) return Fail(request, *error);
   // A client that resumes states what the first router drew and when.
-  request->created = ask.resume ? ask.resume->created : executor_.clock().UnixSeconds();
+  request.created = ask.resume ? ask.resume->created : executor_.clock().UnixSeconds();
   const uint64_t seed = ask.resume ? ask.resume->seed : runtime_.rng.Next();
   const GenerationSettings& defaults =
-      options_.generation_defaults ? request->model.text->generation() : no_defaults_;
+      options_.generation_defaults ? request.model.text->generation() : no_defaults_;
   Result<SamplingParams> sampling =
-      ResolveSampling(ask.sampling, defaults, request->model.facts, options_.limits, seed);
-  if (!sampling.ok()) return Fail(id, sampling.error());
-  request->sampling = std::move(sampling.value());
+      ResolveSampling(ask.sampling, defaults, request.model.facts, options_.limits, seed);
+  if (!sampling.ok()) return Fail(request, sampling.error());
+  request.sampling = std::move(sampling.value());
   const bool queued =
-      TokenizePrompt(*request, options_.limits, runtime_.background,
-                     [this, id, alive = std::weak_ptr(alive_)](Result<PromptTokens> prompt) {
-                       if (!alive.expired() && Find(id) != nullptr) Enqueue(id, std::move(prompt));
-                     });
-  if (!queued) Fail(id, {ApiCode::kUnavailable, "too many prompts wait to be tokenised", "", 1000});
+      TokenizePrompt(request, options_.limits, runtime_.background,
+                     Later(request, [this](LiveRequest& live, Result<PromptTokens> prompt) {
+                       Enqueue(live, std::move(prompt));
+                     }));
+  if (!queued)
+    Fail(request, {ApiCode::kUnavailable, "too many prompts wait to be tokenised", "", 1000});
 }
 
 // A model that no worker serves yet may be about to come; one that no worker ever will is an error.
-void RouterPipeline::AwaitModel(RequestId id, const ApiError& error) {
-  const Micros since = Find(id)->arrived;
+void RouterPipeline::AwaitModel(LiveRequest& request, const ApiError& error) {
+  const Micros since = request.arrived;
   const Micros patience = Micros{options_.limits.empty_pool_wait_ms} * kMicrosPerMilli;
-  if (error.code != ApiCode::kUnavailable) return Fail(id, error);
-  const LiveRequest& request = *Find(id);
-  if (Now() >= since + patience) return Fail(id, models_.NobodyFor(request.ask, request.model));
-  if (IsQueued(id, admission_.Hold(id, since, Now()))) WatchEmptyPools();
+  if (error.code != ApiCode::kUnavailable) return Fail(request, error);
+  if (Now() >= since + patience) {
+    return Fail(request, models_.NobodyFor(request.ask, request.model));
+  }
+  if (IsQueued(request, admission_.Hold(request.id, since, Now()))) WatchEmptyPools();
 }
 
 void RouterPipeline::BeginHeld() {
   if (models_seen_ == models_.changes()) return;
   models_seen_ = models_.changes();
   for (const QueueEntry* entry : admission_.queue().Entries(kNoModel)) {
-    executor_.Post([this, id = entry->id, alive = std::weak_ptr(alive_)] {
-      if (alive.expired() || Find(id) == nullptr || !admission_.held(id)) return;
-      admission_.Release(id);
-      Begin(id);
-    });
+    executor_.Post(Later(*requests_.at(entry->id), [this](LiveRequest& live) {
+      if (!admission_.held(live.id)) return;
+      admission_.Release(live.id);
+      Begin(live);
+    }));
   }
 }
 
-void RouterPipeline::Enqueue(RequestId id, Result<PromptTokens> prompt) {
-  LiveRequest& request = *Find(id);
-  if (!prompt.ok()) return Fail(id, prompt.error());
+void RouterPipeline::Enqueue(LiveRequest& request, Result<PromptTokens> prompt) {
+  if (!prompt.ok()) return Fail(request, prompt.error());
   request.sampling.bad_words = std::move(prompt.value().bad_words);
   request.prompt_text = std::move(prompt.value().echo_text);
   request.reading = std::move(prompt.value().reading);
   if (const auto error = FitPrompt(request, std::move(prompt.value().ids), options_.limits)) {
-    return Fail(id, *error);
+    return Fail(request, *error);
   }
-  if (const auto refusal = memory_.HoldTokens(request)) return Reject(id, *refusal);
+  if (const auto refusal = memory_.HoldTokens(request)) return Reject(request, *refusal);
   if (request.ask.resume) MakeStreams(request);
   request.felt = &metrics_.serving().Streams(request.model.facts.name, request.prompt_ids.size());
   request.need = RoomNeedOf(request);
   request.queued_at = Now();
-  if (Complete(request)) return static_cast<void>(EnsureStarted(id));
-  if (IsQueued(id, admission_.Queue(id, QueueWishOf(request), Now()))) LaunchNext();
+  if (Complete(request)) return static_cast<void>(EnsureStarted(request));
+  const QueueResult result = admission_.Queue(request.id, QueueWishOf(request), Now());
+  if (IsQueued(request, result)) LaunchNext();
 }
 
 // Requests whose turn it is go to the workers, as long as these have room. A request for something
@@ -277,25 +288,24 @@ void RouterPipeline::LaunchNext() {
   for (const std::string& model_id : admission_.queue().Models()) {
     if (model_id == kNoModel) continue;
     while (const std::optional<RequestId> next = admission_.Next(model_id)) {
-      LiveRequest& request = *Find(*next);
-      const Room room = dispatcher_.RoomFor(model_id, request.need);
-      if (room == Room::kAhead && !std::exchange(request.held_ahead, true)) metrics_.HeldAhead();
+      const SharedRequest request = requests_.at(*next);
+      const Room room = dispatcher_.RoomFor(model_id, request->need);
+      if (room == Room::kAhead && !std::exchange(request->held_ahead, true)) metrics_.HeldAhead();
       admission_.PoolEmpty(model_id, room == Room::kEmptyPool, Now());
       if (room != Room::kSome && room != Room::kUnfit) break;
-      Launch(*next);
+      Launch(*request);
     }
   }
   WatchEmptyPools();
 }
 
-void RouterPipeline::Launch(RequestId id) {
-  LiveRequest& request = *Find(id);
-  admission_.Launch(id, Now());
+void RouterPipeline::Launch(LiveRequest& request) {
+  admission_.Launch(request.id, Now());
   request.record.queued_us = Now() - request.queued_at;
   metrics_.Waited(SecondsSince(request.queued_at));
   MakeStreams(request);
   DispatchRequest dispatch;
-  dispatch.number = RequestNumber(id);
+  dispatch.number = RequestNumber(request.id);
   dispatch.submit = MakeSubmit(request, salts_);
   dispatch.model_name = request.model.facts.name;
   dispatch.session = request.ask.session;
@@ -304,136 +314,123 @@ void RouterPipeline::Launch(RequestId id) {
   dispatcher_.Start(std::move(dispatch));
 }
 
-bool RouterPipeline::EnsureStarted(RequestId id) {
-  LiveRequest* request = Find(id);
-  if (!request || request->started) return request != nullptr;
-  request->started = true;
-  NoteStart(*request, Now());
-  request->sink->OnStarted(StartedOf(*request));
-  request = Find(id);
-  if (request == nullptr) return false;
-  const std::vector<Ended> ends = std::move(request->resumed_ends);
-  for (const Ended& ended : ends) CloseChoice(id, ended);
-  return Find(id) != nullptr;
+bool RouterPipeline::EnsureStarted(LiveRequest& request) {
+  if (request.over || request.started) return !request.over;
+  request.started = true;
+  NoteStart(request, Now());
+  request.sink->OnStarted(StartedOf(request));
+  if (request.over) return false;
+  const std::vector<Ended> ends = std::move(request.resumed_ends);
+  for (const Ended& ended : ends) CloseChoice(request, ended);
+  return !request.over;
 }
 
-void RouterPipeline::OnOutput(RequestNumber number, const Output& output) {
-  const RequestId id = number.value();
-  if (!EnsureStarted(id)) return;
-  LiveRequest& request = *Find(id);
+void RouterPipeline::DrainEvents() {
+  while (const std::optional<DispatchEvent> event = dispatcher_.NextEvent()) {
+    std::visit([this](const auto& what) { On(what); }, *event);
+  }
+}
+
+void RouterPipeline::Append(LiveRequest& request, const Output& output) {
   request.accepted_tokens += output.ids.size();
   NoteOutput(request, output.choice, Now(), metrics_.serving());
-  admission_.JournalGrew(id, output.ids.size() * sizeof(TokenId));
+  admission_.JournalGrew(request.id, output.ids.size() * sizeof(TokenId));
   ChoiceStream& stream = request.streams.at(output.choice);
   const Deltas deltas = stream.Append(output);
   const bool too_long =
       !request.ask.streaming && stream.text_bytes() > options_.limits.max_response_bytes;
-  if (!stream.complete() && !too_long) return static_cast<void>(Deliver(id, deltas));
+  if (!stream.complete() && !too_long) return static_cast<void>(Deliver(request, deltas));
   Ended ended;
   ended.choice = output.choice;
   ended.reason = stream.complete() ? EndReason::kStop : EndReason::kLength;
-  dispatcher_.FinishChoice(number, output.choice, ended.reason, stream.completion_tokens());
+  const auto attempt = dispatcher_.FinishChoice(output.key.request, output.choice, ended.reason,
+                                                stream.completion_tokens());
+  if (attempt) Note(*attempt, request);
   if (!stream.complete()) metrics_.ResponseCut();
   const ChoiceEnd end = ChoiceEndOf(request, ended);
-  if (Deliver(id, deltas)) EndChoice(id, end);
+  if (Deliver(request, deltas)) EndChoice(request, end);
 }
 
-// False: the sink has cancelled the request.
-bool RouterPipeline::Deliver(RequestId id, const Deltas& deltas) {
+bool RouterPipeline::Deliver(LiveRequest& request, const Deltas& deltas) {
   for (const Delta& delta : deltas) {
-    LiveRequest* request = Find(id);
-    if (request == nullptr) return false;
-    if (!SaysNothing(delta)) request->sink->OnDelta(delta);
+    if (request.over) return false;
+    if (!SaysNothing(delta)) request.sink->OnDelta(delta);
   }
-  return Find(id) != nullptr;
+  return !request.over;
 }
 
-void RouterPipeline::CloseChoice(RequestId id, const Ended& ended) {
-  LiveRequest* request = Find(id);
-  if (request == nullptr) return;
-  ChoiceStream& stream = request->streams.at(ended.choice);
+void RouterPipeline::CloseChoice(LiveRequest& request, const Ended& ended) {
+  if (request.over) return;
+  ChoiceStream& stream = request.streams.at(ended.choice);
   const Deltas rest = stream.complete() ? Deltas() : stream.Finish();
-  const ChoiceEnd end = ChoiceEndOf(*request, ended);
-  if (Deliver(id, rest)) EndChoice(id, end);
+  const ChoiceEnd end = ChoiceEndOf(request, ended);
+  if (Deliver(request, rest)) EndChoice(request, end);
 }
 
-void RouterPipeline::EndChoice(RequestId id, const ChoiceEnd& end) {
-  LiveRequest* request = Find(id);
-  if (request == nullptr) return;
-  QUIRE_CHECK_MSG(!request->ended.at(end.choice), "a choice ends once");
-  request->ended[end.choice] = true;
-  request->finish_reasons[end.choice] = end.finish_reason;
-  request->sink->OnChoiceEnd(end);
-  request = Find(id);
-  if (request == nullptr || std::count(request->ended.begin(), request->ended.end(), false) > 0) {
-    return;
-  }
-  const Usage usage = UsageOf(*request);
-  ResponseSink* sink = request->sink;
-  Release(id, RequestEnd::kFinished);
-  sink->OnFinished(usage);
+void RouterPipeline::EndChoice(LiveRequest& request, const ChoiceEnd& end) {
+  if (request.over) return;
+  QUIRE_CHECK_MSG(!request.ended.at(end.choice), "a choice ends once");
+  request.ended[end.choice] = true;
+  request.finish_reasons[end.choice] = end.finish_reason;
+  request.sink->OnChoiceEnd(end);
+  if (request.over) return;
+  if (std::count(request.ended.begin(), request.ended.end(), false) > 0) return;
+  const Usage usage = UsageOf(request);
+  Release(request, RequestEnd::kFinished);
+  request.sink->OnFinished(usage);
 }
 
 // Ends the request that the queue has no place for: the new one, or one that was pushed out for it.
-bool RouterPipeline::IsQueued(RequestId id, const QueueResult& result) {
-  if (result.refusal) Reject(id, *result.refusal);
-  if (result.pushed_out) Reject(*result.pushed_out, result.push_out);
+bool RouterPipeline::IsQueued(LiveRequest& request, const QueueResult& result) {
+  if (result.refusal) Reject(request, *result.refusal);
+  if (result.pushed_out) Reject(*SharedRequest(requests_.at(*result.pushed_out)), result.push_out);
   return !result.refusal;
 }
 
-void RouterPipeline::Reject(RequestId id, const Refusal& refusal) {
-  Find(id)->rejected = true;
-  Fail(id, refusal.error);
+void RouterPipeline::Reject(LiveRequest& request, const Refusal& refusal) {
+  request.rejected = true;
+  Fail(request, refusal.error);
 }
 
-void RouterPipeline::Fail(RequestId id, ApiError error) {
-  LiveRequest* request = Find(id);
-  if (request == nullptr) return;
-  dispatcher_.Cancel(RequestNumber(id));
-  ResponseSink* sink = request->sink;
-  request->record.error = error.code;
-  Release(id, request->rejected ? RequestEnd::kRejected : RequestEnd::kFailed);
-  sink->OnError(error);
+void RouterPipeline::Fail(LiveRequest& request, ApiError error) {
+  if (request.over) return;
+  request.record.error = error.code;
+  Release(request, request.rejected ? RequestEnd::kRejected : RequestEnd::kFailed);
+  request.sink->OnError(error);
 }
 
 void RouterPipeline::EndAll(const ApiError& error) {
-  std::vector<RequestId> all;
-  for (const auto& [id, request] : requests_) all.push_back(id);
-  for (const RequestId id : all) Fail(id, error);
+  std::vector<SharedRequest> all;
+  for (const auto& [id, request] : requests_) all.push_back(request);
+  for (const SharedRequest& request : all) Fail(*request, error);
 }
 
 void RouterPipeline::Cancel(RequestId id) {
-  if (Find(id) == nullptr) return;
-  dispatcher_.Cancel(RequestNumber(id));
-  Release(id, RequestEnd::kCancelled);
+  const SharedRequest request = FindRequest(requests_, id);
+  if (request != nullptr) Release(*request, RequestEnd::kCancelled);
 }
 
-void RouterPipeline::Release(RequestId id, RequestEnd end) {
-  const auto it = requests_.find(id);
-  QUIRE_CHECK_MSG(it != requests_.end(), "a request ends once");
-  const LiveRequest& request = it->second;
+void RouterPipeline::Release(LiveRequest& request, RequestEnd end) {
+  QUIRE_CHECK_MSG(!std::exchange(request.over, true), "a request ends once");
+  const auto attempt = dispatcher_.Cancel(RequestNumber(request.id));  // if one is under way
+  if (attempt) Note(*attempt, request);
   if (request.deadline_timer != 0) executor_.Cancel(request.deadline_timer);
   if (request.cancelled != nullptr) *request.cancelled = true;
-  admission_.Leave(id, TokensTaken(request), Now());
+  admission_.Leave(request.id, TokensTaken(request), Now());
   const RequestRecord record = RecordOf(request, end, Now());
   LogEnd(record, runtime_.logger);
   const bool accepted = !request.refused;  // it was admitted, whatever happened then
   metrics_.RequestEnded(record, accepted);
   metrics_.serving().RequestEnded(request.model.facts.name, end, request.started);
   if (accepted && options_.records != nullptr) options_.records->Write(record);
-  requests_.erase(it);
+  requests_.erase(request.id);
   metrics_.LiveRequests(requests_.size());
-}
-
-LiveRequest* RouterPipeline::Find(RequestId id) {
-  const auto it = requests_.find(id);
-  return it == requests_.end() ? nullptr : &it->second;
 }
 
 // ------------------------------------------------------------------------------------- the rest
 
-void RouterPipeline::OnFleetChanged(WorkerIndex worker) {
-  models_.Changed(worker);
+void RouterPipeline::On(const FleetChanged& event) {
+  models_.Changed(event.worker);
   admission_.SetRouters(dispatcher_.fleet().RoutersAttached());
   LaunchNext();
 }
@@ -448,8 +445,8 @@ void RouterPipeline::WatchEmptyPools() {
   empty_pools_.Set(due, [this] {
     empty_pools_due_ = 0;
     for (const RequestId id : admission_.Expired(Now())) {
-      const LiveRequest* request = Find(id);  // a sink may have cancelled it
-      if (request != nullptr) Fail(id, models_.NobodyFor(request->ask, request->model));
+      const SharedRequest request = FindRequest(requests_, id);  // a sink may have cancelled it
+      if (request != nullptr) Fail(*request, models_.NobodyFor(request->ask, request->model));
     }
     LaunchNext();
   });
@@ -468,9 +465,10 @@ void RouterPipeline::CheckInvariants() const {
   admission_.CheckInvariants();
   size_t placed = 0;
   for (const auto& [id, request] : requests_) {
-    placed += request.refused ? 0 : 1;
-    QUIRE_CHECK(request.ended.size() == request.streams.size());
-    QUIRE_CHECK(request.refused || request.sink != nullptr);
+    placed += request->refused ? 0 : 1;
+    QUIRE_CHECK(request->ended.size() == request->streams.size());
+    QUIRE_CHECK(request->refused || request->sink != nullptr);
+    QUIRE_CHECK(request->id == id && !request->over);
   }
   QUIRE_CHECK_MSG(placed + tokenize_.live() == admission_.live(),
                   "each live request and each text holds a place, and nothing else does");

@@ -121,6 +121,11 @@ BlockHash IdKeyOf(const LiveRequest& request) {
 
 }  // namespace
 
+SharedRequest FindRequest(const RequestTable& requests, RequestId id) {
+  const auto found = requests.find(id);
+  return found == requests.end() ? nullptr : found->second;
+}
+
 Micros DeadlineOf(const LiveRequest& request) {
   constexpr uint64_t kLongest = uint64_t{7} * 24 * 3600 * 1000;
   const uint64_t timeout_ms = std::min(request.ask.timeout_ms, kLongest);

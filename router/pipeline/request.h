@@ -44,7 +44,9 @@ struct PromptHold {
   MemoryHold tenant;
 };
 
-struct LiveRequest {
+struct LiveRequest : std::enable_shared_from_this<LiveRequest> {
+  RequestId id = 0;
+  bool over = false;  // released: its sink may be gone
   GenerateRequest ask;
   ResponseSink* sink = nullptr;
   Micros arrived = 0;
@@ -86,7 +88,21 @@ struct LiveRequest {
   RequestRecord record;                     // its attempts and times, as they come
 };
 
-using RequestTable = NumberTable<RequestId, LiveRequest>;
+// Owned by the table of the pipeline, and by the turn of the loop that works on it.
+using SharedRequest = std::shared_ptr<LiveRequest>;
+using RequestTable = NumberTable<RequestId, SharedRequest>;
+// nullptr: it has ended.
+SharedRequest FindRequest(const RequestTable& requests, RequestId id);
+
+// `work` for a later turn of the loop: nothing happens if the request has ended by then, or the
+// table that owns it is gone.
+template <class Work>
+auto Later(LiveRequest& request, Work work) {
+  return [weak = request.weak_from_this(), work = std::move(work)](auto... with) {
+    const SharedRequest live = weak.lock();
+    if (live != nullptr && !live->over) work(*live, std::move(with)...);
+  };
+}
 
 // When its client has no more use for it; 0: never.
 Micros DeadlineOf(const LiveRequest& request);

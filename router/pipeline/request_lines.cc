@@ -55,8 +55,8 @@ void LogEnd(const RequestRecord& record, Logger& log) {
 }
 
 trace::RequestTrace TraceIn(const RequestTable& requests, RequestId id) {
-  const auto found = requests.find(id);
-  return found == requests.end() ? trace::RequestTrace() : found->second.record.trace;
+  const SharedRequest found = FindRequest(requests, id);
+  return found == nullptr ? trace::RequestTrace() : found->record.trace;
 }
 
 }  // namespace quire

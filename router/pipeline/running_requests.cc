@@ -16,10 +16,10 @@ std::vector<RunningRequest> RunningOf(const RequestTable& requests, const Dispat
                                       std::string_view request_id, Micros now) {
   std::vector<RunningRequest> running;
   for (auto it = requests.rbegin(); it != requests.rend(); ++it) {
-    const auto& [id, request] = *it;
+    const LiveRequest& request = *it->second;
     if (!request_id.empty() && request.ask.request_id != request_id) continue;
     if (running.size() == kMaxRunningListed) break;
-    const LiveDispatch* dispatch = dispatcher.Peek(RequestNumber(id));
+    const LiveDispatch* dispatch = dispatcher.Peek(RequestNumber(request.id));
     RunningRequest& one = running.emplace_back();
     one.state = StateOf(request, dispatch);
     one.record = RecordOf(request, RequestEnd::kFinished, now);

@@ -66,15 +66,6 @@ class FuzzDialer final : public Dialer {
   FrameStream::Receiver* receiver = nullptr;
 };
 
-class QuietListener final : public DispatchListener {
- public:
-  void OnAdmitted(RequestNumber, const WorkerRecord&, uint32_t) override {}
-  void OnOutput(RequestNumber, const Output&) override {}
-  void OnChoiceOver(RequestNumber, const Ended&) override {}
-  void OnRequestFailed(RequestNumber, const ApiError&) override {}
-  void OnFleetChanged(WorkerIndex) override {}
-};
-
 std::string Opening() {
   pb::WorkerFrame frame;
   pb::WorkerHello* hello = frame.mutable_hello();
@@ -99,11 +90,13 @@ std::string ReadyStep() {
 void Drive(std::string_view input) {
   VirtualWorld world(1);
   FuzzDialer dialer;
-  QuietListener listener;
   DispatchOptions options;
   options.instance = RouterInstance(1);
   options.policy = &Policies().front();
-  Dispatcher dispatcher(options, dialer, world.executor(), world.rng(), listener);
+  Dispatcher dispatcher(options, dialer, world.executor(), world.rng(), [&dispatcher] {
+    while (dispatcher.NextEvent()) {
+    }
+  });
   Require(dispatcher.AddWorker("w:1").ok());
   dialer.receiver->OnFrame(Opening());
   dispatcher.fleet().TextReady("m");

@@ -1,4 +1,4 @@
-// The dispatcher between played workers and a listener that writes down what it hears.
+// The dispatcher between played workers and an owner that writes down its events.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,7 +7,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "router/dispatch/dispatcher.h"
@@ -17,39 +20,44 @@ namespace quire {
 
 inline constexpr Micros kMilli = kMicrosPerMilli;
 
-class DispatchRecorder final : public DispatchListener {
+class DispatchRecorder {
  public:
-  void OnAdmitted(RequestNumber, const WorkerRecord& worker, uint32_t) override {
-    admitted.push_back(worker.hello.worker_id);
+  // Drains the events of the dispatcher, as its owner does.
+  void Drain(Dispatcher& dispatcher) {
+    while (const std::optional<DispatchEvent> event = dispatcher.NextEvent()) {
+      std::visit([this](const auto& what) { On(what); }, *event);
+    }
   }
-  void OnOutput(RequestNumber request, const Output& output) override {
-    std::vector<TokenId>& list = ids[request.value()];
-    EXPECT_EQ(output.first_index, list.size());
-    list.insert(list.end(), output.ids.begin(), output.ids.end());
-    if (on_output) on_output(request, output);
-  }
-  void OnChoiceOver(RequestNumber request, const Ended& ended) override {
-    over[request.value()].push_back(ended.reason);
-  }
-  void OnRequestFailed(RequestNumber request, const ApiError& error) override {
-    failed[request.value()].push_back(error);
-  }
-  void OnFleetChanged(WorkerIndex) override {}
-
-  std::vector<std::string> admitted;
-  std::map<uint64_t, std::vector<TokenId>> ids;
-  std::map<uint64_t, std::vector<EndReason>> over;
-  std::map<uint64_t, std::vector<ApiError>> failed;
-  void OnAttemptOver(RequestNumber request, const AttemptReport& report) override {
+  void Over(RequestNumber request, const AttemptReport& report) {
     std::vector<AttemptReport>& reports = attempts[request.value()];
     EXPECT_TRUE(reports.empty() || reports.back().attempt < report.attempt);
     reports.push_back(report);
   }
-  void OnRoom() override { ++rooms; }
 
+  std::map<uint64_t, std::vector<TokenId>> ids;
+  std::map<uint64_t, std::vector<EndReason>> over;
+  std::map<uint64_t, std::vector<ApiError>> failed;
   std::map<uint64_t, std::vector<AttemptReport>> attempts;
   int rooms = 0;
   std::function<void(RequestNumber, const Output&)> on_output;
+
+ private:
+  void On(const AttemptAdmitted&) {}
+  void On(const AttemptOver& event) { Over(event.request, event.report); }
+  void On(const PromptScored&) {}
+  void On(const OutputAccepted& event) {
+    const Output& output = *event.output;
+    std::vector<TokenId>& list = ids[output.key.request.value()];
+    EXPECT_EQ(output.first_index, list.size());
+    list.insert(list.end(), output.ids.begin(), output.ids.end());
+    if (on_output) on_output(output.key.request, output);
+  }
+  void On(const ChoiceOver& event) {
+    over[event.ended->key.request.value()].push_back(event.ended->reason);
+  }
+  void On(const RequestFailed& event) { failed[event.request.value()].push_back(event.error); }
+  void On(const FleetChanged&) {}
+  void On(const RoomMade&) { ++rooms; }
 };
 
 class DispatcherTest : public ::testing::Test {
@@ -58,7 +66,7 @@ class DispatcherTest : public ::testing::Test {
     options_.instance = RouterInstance(1);
     options_.policy = &Policies().front();
     dispatcher_ = std::make_unique<Dispatcher>(options_, *dialer_, world_.executor(), world_.rng(),
-                                               listener_);
+                                               [this] { listener_.Drain(*dispatcher_); });
     dispatcher_->fleet().TextReady("model-a");
     for (int i = 0; i < workers; ++i) {
       worker_options.worker_id = "worker-" + std::to_string(i);
@@ -74,6 +82,10 @@ class DispatcherTest : public ::testing::Test {
   }
   void Ask(uint64_t number, int32_t max_tokens = 10, bool router_is_taker = true) {
     dispatcher_->Start(Request(number, max_tokens, router_is_taker));
+  }
+  void Cancel(uint64_t number) {
+    const auto report = dispatcher_->Cancel(RequestNumber(number));
+    if (report) listener_.Over(RequestNumber(number), *report);
   }
   static DispatchRequest Request(uint64_t number, int32_t max_tokens = 10,
                                  bool router_is_taker = true) {

@@ -20,7 +20,7 @@ class Listener final : public LinkListener {
     ups.push_back(world_.clock().Now());
     last_hello = hello;
   }
-  void OnStep(WorkerIndex, const StepFrame& step) override { steps.push_back(step); }
+  void OnStep(WorkerIndex, StepFrame& step) override { steps.push_back(step); }
   void OnDraining(WorkerIndex, uint64_t remaining_ms) override { draining_ms = remaining_ms; }
   void OnSnapshotChunk(WorkerIndex, const SnapshotChunk& chunk) override {
     chunks.push_back(chunk);
