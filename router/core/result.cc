@@ -31,35 +31,6 @@ ApiCode CodeFromStatus(absl::StatusCode code) {
   }
 }
 
-absl::StatusCode CodeFromError(ApiCode code) {
-  switch (code) {
-    case ApiCode::kInvalidArgument:
-      return absl::StatusCode::kInvalidArgument;
-    case ApiCode::kUnauthenticated:
-      return absl::StatusCode::kUnauthenticated;
-    case ApiCode::kPermissionDenied:
-      return absl::StatusCode::kPermissionDenied;
-    case ApiCode::kNotFound:
-      return absl::StatusCode::kNotFound;
-    case ApiCode::kConflict:
-      return absl::StatusCode::kFailedPrecondition;
-    case ApiCode::kTooLarge:
-    case ApiCode::kRateLimited:
-      return absl::StatusCode::kResourceExhausted;
-    case ApiCode::kCancelled:
-      return absl::StatusCode::kCancelled;
-    case ApiCode::kInternal:
-      return absl::StatusCode::kInternal;
-    case ApiCode::kUnimplemented:
-      return absl::StatusCode::kUnimplemented;
-    case ApiCode::kUnavailable:
-      return absl::StatusCode::kUnavailable;
-    case ApiCode::kDeadlineExceeded:
-      return absl::StatusCode::kDeadlineExceeded;
-  }
-  return absl::StatusCode::kInternal;
-}
-
 }  // namespace
 
 ApiError ErrorFromStatus(const absl::Status& status, std::string_view param) {
@@ -69,10 +40,6 @@ ApiError ErrorFromStatus(const absl::Status& status, std::string_view param) {
       error.code == ApiCode::kInvalidArgument || error.code == ApiCode::kTooLarge;
   if (clients_fault) error.param = std::string(param);
   return error;
-}
-
-absl::Status StatusFromError(const ApiError& error) {
-  return absl::Status(CodeFromError(error.code), AbslView(error.message));
 }
 
 }  // namespace quire

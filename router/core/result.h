@@ -73,7 +73,4 @@ inline ApiError TooMuchHeld() {
 // An error that a library returned; `param` is named when the client caused the error.
 ApiError ErrorFromStatus(const absl::Status& status, std::string_view param);
 
-// The reverse, for interfaces that carry a Status.
-absl::Status StatusFromError(const ApiError& error);
-
 }  // namespace quire

@@ -25,16 +25,6 @@ TEST(ErrorFromStatusTest, BlamesTheFieldOnlyWhenTheClientIsAtFault) {
   EXPECT_EQ(ErrorFromStatus(absl::InternalError("x"), "prompt").param, "");
 }
 
-TEST(ErrorFromStatusTest, CodesComeBack) {
-  for (const ApiCode code :
-       {ApiCode::kInvalidArgument, ApiCode::kUnauthenticated, ApiCode::kPermissionDenied,
-        ApiCode::kNotFound, ApiCode::kConflict, ApiCode::kTooLarge, ApiCode::kCancelled,
-        ApiCode::kInternal, ApiCode::kUnimplemented, ApiCode::kUnavailable,
-        ApiCode::kDeadlineExceeded}) {
-    EXPECT_EQ(ErrorFromStatus(StatusFromError({code, "m", "", 0}), "").code, code);
-  }
-}
-
 TEST(Utf8, ValidTextStays) {
   for (const std::string text : {"", "abc", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80",
                                  "\xED\x9F\xBF", "\xEE\x80\x80", "\xF4\x8F\xBF\xBF"}) {
