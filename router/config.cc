@@ -79,16 +79,10 @@ void AddAdminFlags(config::Schema& schema, RouterConfig& c) {
 
 void AddTlsFlags(config::Schema& schema, RouterConfig& c) {
   schema.Group("TLS");
-  schema.Add({.name = "tls-cert-file",
-              .help = "PEM file with the certificate to show clients and those that vouch for it; "
-                      "both ports speak TLS only. Read again when it changes.",
-              .target = &c.tls_cert_file,
-              .value_name = "FILE",
-              .default_text = "none: in the clear"});
-  schema.Add({.name = "tls-key-file",
-              .help = "PEM file with the certificate's private key.",
-              .target = &c.tls_key_file,
-              .value_name = "FILE"});
+  config::AddCertificateFlags(schema,
+                              "clients and those that vouch for it; both ports speak TLS only. "
+                              "Read again when it changes.",
+                              c.tls_cert_file, c.tls_key_file);
   schema.Add({.name = "ssl-certfile",
               .help = "Another name of --tls-cert-file.",
               .target = &c.tls_cert_file,
@@ -354,13 +348,7 @@ void AddProcessFlags(config::Schema& schema, RouterConfig& c) {
   config::AddCoreDumpsFlag(schema, c.core_dumps);
   config::AddRequestLogFlag(
       schema, "request that has ended: its tenant, tokens, attempts and times", c.request_log);
-  schema.Add({.name = "otlp-traces-endpoint",
-              .help = "Collector that gets a trace of each request, over HTTP as Protobuf, such as "
-                      "http://collector:4318; the OTEL_ variables say the rest.",
-              .target = &c.otlp_traces_endpoint,
-              .value_name = "URL",
-              .default_text = "OTEL_EXPORTER_OTLP_ENDPOINT, or none",
-              .secret = true});  // it may have a password in it
+  config::AddTracesFlag(schema, c.otlp_traces_endpoint);
   config::AddLogFlags(schema, c.log_level, c.log_format);
 }
 

@@ -218,17 +218,11 @@ void AddPlanFlags(config::Schema& schema, WorkerConfig& c) {
 }
 
 void AddTlsFlags(config::Schema& schema, WorkerConfig& c) {
-  schema.Add({.name = "tls-cert-file",
-              .help = "PEM file with the certificate to show routers, whose subject alternative "
-                      "name is what they ask for (--worker-tls-name); with --tls-key-file and "
-                      "--tls-ca-file, all read again when they change.",
-              .target = &c.tls_cert_file,
-              .value_name = "FILE",
-              .default_text = "none: in the clear"});
-  schema.Add({.name = "tls-key-file",
-              .help = "PEM file with the certificate's private key.",
-              .target = &c.tls_key_file,
-              .value_name = "FILE"});
+  config::AddCertificateFlags(schema,
+                              "routers, whose subject alternative name is what they ask for "
+                              "(--worker-tls-name); with --tls-key-file and --tls-ca-file, all "
+                              "read again when they change.",
+                              c.tls_cert_file, c.tls_key_file);
   schema.Add({.name = "tls-ca-file",
               .help = "PEM file with the authorities whose certificates routers must show: two "
                       "while one takes over from the other.",
@@ -301,13 +295,7 @@ void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Group("Log");
   config::AddRequestLogFlag(schema, "attempt that has ended: its tokens, end and phases",
                             c.request_log);
-  schema.Add({.name = "otlp-traces-endpoint",
-              .help = "Collector that gets a trace of each request, over HTTP as Protobuf, such as "
-                      "http://collector:4318; the OTEL_ variables say the rest.",
-              .target = &c.otlp_traces_endpoint,
-              .value_name = "URL",
-              .default_text = "OTEL_EXPORTER_OTLP_ENDPOINT, or none",
-              .secret = true});  // it may have a password in it
+  config::AddTracesFlag(schema, c.otlp_traces_endpoint);
   config::AddLogFlags(schema, c.log_level, c.log_format);
 }
 

@@ -49,4 +49,28 @@ inline void AddRequestLogFlag(Schema& schema, const std::string& of_what, std::s
               .default_text = "none"});
 }
 
+inline void AddTracesFlag(Schema& schema, std::string& endpoint) {
+  schema.Add({.name = "otlp-traces-endpoint",
+              .help = "Collector that gets a trace of each request, over HTTP as Protobuf, such as "
+                      "http://collector:4318; the OTEL_ variables say the rest.",
+              .target = &endpoint,
+              .value_name = "URL",
+              .default_text = "OTEL_EXPORTER_OTLP_ENDPOINT, or none",
+              .secret = true});  // it may have a password in it
+}
+
+// --tls-cert-file and --tls-key-file; `to_whom` ends "PEM file with the certificate to show ".
+inline void AddCertificateFlags(Schema& schema, const std::string& to_whom,
+                                std::string& certificate, std::string& key) {
+  schema.Add({.name = "tls-cert-file",
+              .help = "PEM file with the certificate to show " + to_whom,
+              .target = &certificate,
+              .value_name = "FILE",
+              .default_text = "none: in the clear"});
+  schema.Add({.name = "tls-key-file",
+              .help = "PEM file with the certificate's private key.",
+              .target = &key,
+              .value_name = "FILE"});
+}
+
 }  // namespace quire::config

@@ -25,15 +25,14 @@
 #include "router/dispatch/dispatcher.h"
 #include "router/pipeline/make_pipeline.h"
 #include "router/pipeline/model_directory.h"
+#include "router/pipeline/operator_views.h"
 #include "router/pipeline/prompt_work.h"
 #include "router/pipeline/request.h"
 #include "router/pipeline/request_lines.h"
 #include "router/pipeline/request_memory.h"
 #include "router/pipeline/router_metrics.h"
-#include "router/pipeline/running_requests.h"
 #include "router/pipeline/tokenize_service.h"
 #include "router/pipeline/worker_roster.h"
-#include "router/pipeline/worker_statuses.h"
 
 namespace quire {
 namespace {

@@ -74,7 +74,7 @@ struct RequestRecord {
 
 // A request that has not ended: what it is doing, and its record so far.
 struct RunningRequest {
-  std::string_view state;  // a literal (pipeline/running_requests.h)
+  std::string_view state;  // a literal (pipeline/operator_views.h)
   RequestRecord record;
 };
 inline constexpr size_t kMaxRunningListed = 512;

@@ -1,4 +1,4 @@
-// What requests that have not ended are doing, for operators.
+// What operators see: requests that have not ended, and workers.
 //
 // Called by the pipeline on its executor; pure.
 #pragma once
@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "router/core/worker_status.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/pipeline/request.h"
 
@@ -16,5 +17,8 @@ namespace quire {
 // this x-request-id; if it is empty, the latest kMaxRunningListed of all. The youngest comes first.
 std::vector<RunningRequest> RunningOf(const RequestTable& requests, const Dispatcher& dispatcher,
                                       std::string_view request_id, Micros now);
+
+// In the order in which workers became known.
+std::vector<WorkerStatus> StatusesOf(const Dispatcher& dispatcher);
 
 }  // namespace quire
