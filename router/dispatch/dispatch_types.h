@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <variant>
 
 #include "common/counted.h"
@@ -126,7 +127,7 @@ struct AttemptAdmitted {
 // An attempt is over, whatever happens to its request.
 struct AttemptOver {
   RequestNumber request;
-  AttemptReport report;
+  const AttemptReport* report;
 };
 // Logprobs of the prompt: each position once, in order, all before the first output.
 struct PromptScored {
@@ -141,7 +142,7 @@ struct ChoiceOver {
 };
 struct RequestFailed {
   RequestNumber request;
-  ApiError error;
+  const ApiError* error;
 };
 // A worker attached, left, or changed its phase.
 struct FleetChanged {
@@ -153,5 +154,7 @@ struct RoomMade {};
 
 using DispatchEvent = std::variant<AttemptAdmitted, AttemptOver, PromptScored, OutputAccepted,
                                    ChoiceOver, RequestFailed, FleetChanged, RoomMade>;
+// There is one for every output: it is copied as plain bytes.
+static_assert(std::is_trivially_copyable_v<DispatchEvent>);
 
 }  // namespace quire

@@ -273,7 +273,7 @@ void Dispatcher::Condemn(const std::vector<PromptKey>& prompts) {
 
 void Dispatcher::Abandon(LiveDispatch& live, bool tell_worker, AttemptEnd end) {
   auto report = EndAttempt(live, tell_worker, end);
-  if (report) events_.Add(AttemptOver{live.request.number, std::move(*report)});
+  if (report) events_.Add(live.request.number, std::move(*report));
 }
 
 std::optional<AttemptReport> Dispatcher::EndAttempt(LiveDispatch& live, bool tell_worker,
@@ -305,7 +305,7 @@ void Dispatcher::StopPacing(LiveDispatch& live) {
 
 void Dispatcher::Fail(LiveDispatch& live, const ApiError& error) {
   QUIRE_CHECK(!live.running);
-  events_.Add(RequestFailed{live.request.number, error});
+  events_.Add(live.request.number, error);
   Forget(live);
 }
 

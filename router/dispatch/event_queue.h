@@ -8,6 +8,8 @@
 #include <functional>
 #include <optional>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "router/dispatch/dispatch_types.h"
 
@@ -34,9 +36,15 @@ class EventQueue {
   // `wake` drains all events before it returns.
   explicit EventQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-  void Add(AttemptOver over) { over_.push_back(std::move(over)); }
-  void Add(DispatchEvent event) { events_.push_back(std::move(event)); }
-  bool empty() const { return over_.empty() && events_.empty(); }
+  void Add(RequestNumber request, AttemptReport report) {
+    over_.push_back({request, std::move(report)});
+  }
+  void Add(RequestNumber request, ApiError error) {
+    errors_.push_back(std::move(error));
+    events_.push_back(RequestFailed{request, &errors_.back()});
+  }
+  void Add(DispatchEvent event) { events_.push_back(event); }
+  bool empty() const { return over_.size() == taken_over_ && next_ == events_.size(); }
   // While events are being drained, new ones are next.
   void Wake() {
     if (std::exchange(waking_, true)) return;
@@ -44,24 +52,39 @@ class EventQueue {
     waking_ = false;
   }
 
+  // What the event points to stays until the next call.
   std::optional<DispatchEvent> Next() {
-    if (!over_.empty()) return Take(over_);
-    if (!events_.empty()) return Take(events_);
-    return std::nullopt;
-  }
-
- private:
-  template <class Event>
-  static DispatchEvent Take(std::deque<Event>& from) {
-    DispatchEvent event = std::move(from.front());
-    from.pop_front();
+    for (; taken_over_ > 0; --taken_over_) over_.pop_front();
+    for (; taken_errors_ > 0; --taken_errors_) errors_.pop_front();
+    if (!over_.empty()) {
+      taken_over_ = 1;
+      return AttemptOver{over_.front().request, &over_.front().report};
+    }
+    if (next_ == events_.size()) return std::nullopt;
+    const DispatchEvent event = events_[next_++];
+    if (std::holds_alternative<RequestFailed>(event)) taken_errors_ = 1;
+    if (next_ == events_.size()) {
+      events_.clear();
+      next_ = 0;
+    }
     return event;
   }
 
+ private:
+  struct Over {
+    RequestNumber request;
+    AttemptReport report;
+  };
+
   const std::function<void()> wake_;
   bool waking_ = false;
-  std::deque<AttemptOver> over_;
-  std::deque<DispatchEvent> events_;
+  std::deque<Over> over_;
+  std::vector<DispatchEvent> events_;
+  size_t next_ = 0;  // of events_
+  std::deque<ApiError> errors_;
+  // Those at the head of over_ and errors_ that the last event points to: 0 or 1.
+  size_t taken_over_ = 0;
+  size_t taken_errors_ = 0;
 };
 
 }  // namespace quire

@@ -94,7 +94,7 @@ class RouterPipeline final : public Pipeline {
     NoteAdmitted(dispatcher_.fleet().worker(event.worker), event.cached_tokens,
                  *Dispatched(event.request));
   }
-  void On(const AttemptOver& event) { Note(event.report, *Dispatched(event.request)); }
+  void On(const AttemptOver& event) { Note(*event.report, *Dispatched(event.request)); }
   void On(const PromptScored& event) {
     TakePromptLogprobs(*Dispatched(event.part->key.request), *event.part);
   }
@@ -108,7 +108,7 @@ class RouterPipeline final : public Pipeline {
   }
   void On(const RequestFailed& event) {
     if (const SharedRequest request = FindRequest(requests_, event.request.value())) {
-      Fail(*request, InClientsWords(*request, event.error));
+      Fail(*request, InClientsWords(*request, *event.error));
     }
   }
   void On(const FleetChanged& event);

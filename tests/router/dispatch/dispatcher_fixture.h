@@ -43,7 +43,7 @@ class DispatchRecorder {
 
  private:
   void On(const AttemptAdmitted&) {}
-  void On(const AttemptOver& event) { Over(event.request, event.report); }
+  void On(const AttemptOver& event) { Over(event.request, *event.report); }
   void On(const PromptScored&) {}
   void On(const OutputAccepted& event) {
     const Output& output = *event.output;
@@ -55,7 +55,7 @@ class DispatchRecorder {
   void On(const ChoiceOver& event) {
     over[event.ended->key.request.value()].push_back(event.ended->reason);
   }
-  void On(const RequestFailed& event) { failed[event.request.value()].push_back(event.error); }
+  void On(const RequestFailed& event) { failed[event.request.value()].push_back(*event.error); }
   void On(const FleetChanged&) {}
   void On(const RoomMade&) { ++rooms; }
 };
