@@ -16,6 +16,14 @@ inline constexpr int kGroupsOfK = 8;  // in a block of 256
 
 inline uint8_t U8(const std::byte* p) { return static_cast<uint8_t>(*p); }
 
+// Eight bytes at once: loading is faster than a byte at a time by as much.
+inline uint64_t U64(const std::byte* p) {
+  uint64_t word = 0;
+  std::memcpy(&word, p, 8);
+  return word;
+}
+inline constexpr uint64_t kEachByte = 0x0101010101010101u;
+
 // Parts of a simple block (Q4_0, Q4_1, Q5_0, Q5_1): [d]([m])([32 fifth bits])[nibbles].
 inline bool HasMinimum(DType type) { return type == DType::kQ4_1 || type == DType::kQ5_1; }
 inline bool HasFifthBit(DType type) {
@@ -30,10 +38,12 @@ inline void ReadSimple(DType type, const std::byte* block, uint8_t (&q)[kGroup])
     std::memcpy(&fifth, at, 4);
     at += 4;
   }
-  for (int j = 0; j < kGroup; ++j) {
-    const uint32_t low = j < 16 ? U8(at + j) & 15u : U8(at + j - 16) >> 4;
-    q[j] = static_cast<uint8_t>(low | (fifth >> j & 1u) << 4);
+  for (int j = 0; j < kGroup; j += 8) {
+    const uint64_t values = U64(at + j % 16) >> (j < 16 ? 0 : 4) & 15 * kEachByte;
+    std::memcpy(q + j, &values, 8);
   }
+  if (fifth == 0) return;
+  for (int j = 0; j < kGroup; ++j) q[j] = static_cast<uint8_t>(q[j] | (fifth >> j & 1u) << 4);
 }
 
 // Q4_K: [d, dmin][12 bytes of scales and minima][128 nibbles]; Q5_K has 32 bytes of fifth bits
@@ -41,11 +51,10 @@ inline void ReadSimple(DType type, const std::byte* block, uint8_t (&q)[kGroup])
 inline void ReadK45(DType type, const std::byte* block, int group, uint8_t (&q)[kGroup]) {
   const bool fifth = HasFifthBit(type);
   const std::byte* nibbles = block + (fifth ? 48 : 16) + 32 * (group / 2);
-  for (int j = 0; j < kGroup; ++j) {
-    const uint32_t byte = U8(nibbles + j);
-    uint32_t value = group % 2 == 0 ? byte & 15u : byte >> 4;
-    if (fifth) value |= (U8(block + 16 + j) >> group & 1u) << 4;
-    q[j] = static_cast<uint8_t>(value);
+  for (int j = 0; j < kGroup; j += 8) {
+    uint64_t values = U64(nibbles + j) >> (4 * (group % 2)) & 15 * kEachByte;
+    if (fifth) values |= (U64(block + 16 + j) >> group & kEachByte) << 4;
+    std::memcpy(q + j, &values, 8);
   }
 }
 
@@ -71,10 +80,11 @@ inline void ReadQ6(const std::byte* block, int group, uint8_t (&q)[kGroup]) {
   const int quarter = group % 4;
   const std::byte* low = block + 64 * half + 32 * (quarter % 2);
   const std::byte* high = block + 128 + 32 * half;
-  for (int j = 0; j < kGroup; ++j) {
-    const uint32_t byte = U8(low + j);
-    const uint32_t pair = U8(high + j) >> (2 * quarter) & 3u;
-    q[j] = static_cast<uint8_t>((quarter < 2 ? byte & 15u : byte >> 4) | pair << 4);
+  for (int j = 0; j < kGroup; j += 8) {
+    const uint64_t nibbles = U64(low + j) >> (4 * (quarter / 2)) & 15 * kEachByte;
+    const uint64_t pairs = U64(high + j) >> (2 * quarter) & 3 * kEachByte;
+    const uint64_t values = nibbles | pairs << 4;
+    std::memcpy(q + j, &values, 8);
   }
 }
 

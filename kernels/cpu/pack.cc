@@ -24,41 +24,42 @@ struct LaneWriter {
   }
 };
 
-// Byte b of lane r in a vector of 16 lanes of 32 bits.
-std::byte& LaneByte(std::byte* vector, int lane, int b) { return vector[lane * 4 + b]; }
+// Four values at once, one to a byte.
+uint32_t FourOf(const uint8_t* q) {
+  uint32_t word = 0;
+  std::memcpy(&word, q, 4);
+  return word;
+}
+void PutLane(std::byte* vector, int lane, uint32_t word) {
+  std::memcpy(vector + 4 * lane, &word, 4);
+}
 
 // Low nibbles of 32 values: 8 k to a vector, k = 8 v + b in the low and 8 v + 4 + b in the high
 // nibble.
 void PutNibbles(std::byte* values, int lane, const uint8_t* q) {
   for (int v = 0; v < 4; ++v) {
-    for (int b = 0; b < 4; ++b) {
-      const int low = q[8 * v + b] & 15;
-      const int high = q[8 * v + 4 + b] & 15;
-      LaneByte(values + 64 * v, lane, b) = static_cast<std::byte>(low | (high << 4));
-    }
+    const uint32_t low = FourOf(q + 8 * v) & 0x0f0f0f0fu;
+    const uint32_t high = FourOf(q + 8 * v + 4) & 0x0f0f0f0fu;
+    PutLane(values + 64 * v, lane, low | high << 4);
   }
 }
 
 // Bit `place` of 32 values: one vector; k = 4 g + b is in bit g of byte b.
 void PutBits(std::byte* vector, int lane, const uint8_t* q, int place) {
-  for (int b = 0; b < 4; ++b) {
-    int bits = 0;
-    for (int g = 0; g < 8; ++g) bits |= ((q[4 * g + b] >> place) & 1) << g;
-    LaneByte(vector, lane, b) = static_cast<std::byte>(bits);
-  }
+  uint32_t bits = 0;
+  for (int g = 0; g < 8; ++g) bits |= (FourOf(q + 4 * g) >> place & 0x01010101u) << g;
+  PutLane(vector, lane, bits);
 }
 
 // Bits `shift` and the next of 32 values: two vectors of 16 k; k = 4 g + b is in bits 2 g,
 // 2 g + 1 of byte b.
 void PutPairs(std::byte* vectors, int lane, const uint8_t* q, int shift) {
   for (int half = 0; half < 2; ++half) {
-    for (int b = 0; b < 4; ++b) {
-      int bits = 0;
-      for (int g = 0; g < 4; ++g) {
-        bits |= ((q[16 * half + 4 * g + b] >> shift) & 3) << (2 * g);
-      }
-      LaneByte(vectors + 64 * half, lane, b) = static_cast<std::byte>(bits);
+    uint32_t bits = 0;
+    for (int g = 0; g < 4; ++g) {
+      bits |= (FourOf(q + 16 * half + 4 * g) >> shift & 0x03030303u) << (2 * g);
     }
+    PutLane(vectors + 64 * half, lane, bits);
   }
 }
 
