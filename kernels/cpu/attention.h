@@ -61,6 +61,7 @@ void Attend(const AttentionJob& job, const AttentionTask& task, float* scratch) 
     const int span_end = std::min(end, (span + 1) * kSpanKeys);
     int key = std::max(begin, span * kSpanKeys) / kTileKeys * kTileKeys;
     for (; key < span_end; key += kTileKeys) {
+      PrefetchKeys<V>(f, key + kTileKeys, end);
       FindKeys<V>(f, key, begin, end);
       ScoreTile<V>(f, key, begin, end);
       for (int tile = 0; tile < tiles.count; ++tile) {

@@ -141,6 +141,25 @@ void WidenPanel(const AttentionFrame& f, const std::byte* page, int slot, float*
   }
 }
 
+// Fetches the keys and values of the tile's slots before `end` into L2: their panels lie in pages
+// that are far from each other, so that the hardware does not see them coming.
+template <class V>
+void PrefetchKeys(const AttentionFrame& f, int tile_key, int end) {
+  const LayerPages& pages = f.job->pages;
+  const auto table = f.row->block_tables[pages.group];
+  const int64_t bytes = KvElementBytes(pages.type);
+  for (int key = tile_key; key < std::min(end, tile_key + kTileKeys); key += 16) {
+    const int64_t offset =
+        f.task->kv_head * pages.head_elements + key % pages.block_size * f.dim;
+    const std::byte* page =
+        pages.pool + table[key / pages.block_size] * pages.page_bytes + offset * bytes;
+    for (int64_t line = 0; line < 16 * f.dim * bytes; line += 64) {
+      __builtin_prefetch(page + pages.key_offset + line, 0, 2);
+      __builtin_prefetch(page + pages.value_offset + line, 0, 2);
+    }
+  }
+}
+
 // Points to the keys and values of the tile's slots in [begin, end), and widens them if necessary.
 template <class V>
 void FindKeys(AttentionFrame& f, int tile_key, int begin, int end) {
