@@ -127,9 +127,9 @@ class Backend {
   // Steps that its programs take at a time: LoadedProgram::MaxInFlight of such a program.
   virtual int MaxInFlight(const StepProgram& /*program*/) const { return 1; }
 
-  // Everything that changes bits: device kind, kernel revision, numerics class. Part of
-  // numerics_id.
-  virtual std::string NumericsClass() const = 0;
+  // Everything that changes the bits of a program: device kind, kernel revision, numerics class.
+  // Part of numerics_id.
+  virtual std::string NumericsClass(const StepProgram& program) const = 0;
   // For the log: instruction set, threads.
   virtual std::string Description() const = 0;
 };
@@ -139,7 +139,9 @@ struct CpuOptions {
   // "auto", "reference", "avx2", "avx512", "avx512vnni", "avx512bf16": the best that is allowed and
   // present.
   std::string isa = "auto";
-  // "float32" (default class), "bfloat16": the type that activations are multiplied in.
+  // "float32", "bfloat16", "int8": the type that activations are multiplied in. "auto": int8 for
+  // programs whose quantised weights all have formats that pass its gate (kernels/README.md), else
+  // float32.
   std::string activation_dtype = "float32";
 };
 

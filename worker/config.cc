@@ -156,14 +156,16 @@ void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
               .value_name = "NAME",
               .choices = {"auto", "reference", "avx2", "avx512", "avx512vnni", "avx512bf16"}});
   schema.Add({.name = "activation-dtype",
-              .help = "Type that activations are multiplied in; another type is another numerics "
-                      "class.",
+              .help = "Type that activations are multiplied in: auto is int8 for the formats of "
+                      "GGUF whose error has passed its gate, and float32 for all else. Another "
+                      "type is another numerics class.",
               .target = &c.cpu.activation_dtype,
-              .choices = {"float32", "bfloat16"}});
+              .choices = {"auto", "float32", "bfloat16", "int8"}});
   schema.Add({.name = "kv-cache-dtype",
               .help =
-                  "Type of the cached keys and values; auto is float32 on the CPU and bfloat16 on "
-                  "a GPU, which has no float32. fp8 (e4m3, a scale for each token and head) takes "
+                  "Type of the cached keys and values; auto is float32 on the CPU, float16 there "
+                  "beside int8 activations, and bfloat16 on a GPU, which has no float32. fp8 "
+                  "(e4m3, a scale for each token and head) takes "
                   "a quarter of float32's memory. Another type is another numerics class.",
               .target = &c.kv_cache_dtype,
               .choices = {"auto", "float32", "bfloat16", "float16", "fp8"}});

@@ -25,7 +25,7 @@ struct WorkerConfig {
   EngineOptions engine;
   RankGroupOptions ranks;
   GpuSettings gpu;
-  kernels::CpuOptions cpu;
+  kernels::CpuOptions cpu{.activation_dtype = "auto"};
   WatchdogOptions watchdog;
 
   std::string model;  // folder or .gguf

@@ -207,7 +207,7 @@ void WorkerLoader::Steps::SayPlan() const {
   const model::Model& model = *worker_->model;
   const load::MemoryPlan& plan = memory_plan_;
   log_.Info("device", {{"device", worker_->backend->Description()},
-                       {"numerics", worker_->backend->NumericsClass()}});
+                       {"numerics", worker_->backend->NumericsClass(model.program)}});
   log_.Info(
       "model",
       {{"path", config_.model}, {"family", model.config.family}, {"model_id", model.model_id}});

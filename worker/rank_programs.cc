@@ -131,8 +131,8 @@ std::optional<kernels::DType> FloatTypeOf(const WorkerConfig& config) {
 
 std::string NumericsId(const WorkerConfig& config, const kernels::Backend& backend,
                        kernels::KvType kv, const model::Model& model) {
-  std::string id = backend.NumericsClass() + "/kv-" + kernels::KvTypeName(kv) + "/tp-" +
-                   std::to_string(config.tensor_parallel_size);
+  std::string id = backend.NumericsClass(model.program) + "/kv-" + kernels::KvTypeName(kv) +
+                   "/tp-" + std::to_string(config.tensor_parallel_size);
   if (const auto type = model.memory->converted_to()) {
     id += std::string("/weights-") + kernels::DTypeName(*type);
   }

@@ -7,6 +7,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/cpu_program.h"
+#include "kernels/cpu/formats.h"
 #include "kernels/ops.h"
 
 namespace quire::kernels {
@@ -38,9 +39,40 @@ std::string CheckGroup(const StepProgram& program, const ProgramOptions& options
          std::to_string(program.ranks);
 }
 
+// The formats of files that have passed the gate: on real weights the next token moves at most half
+// as far from float32 activations as llama.cpp's own rounding moves it. That rounding is as fine as
+// ours where a file has no K format.
+constexpr bool IsGatedK(DType type) {
+  return type == DType::kQ4_K || type == DType::kQ5_K || type == DType::kQ6_K;
+}
+constexpr bool IsGated(DType type) {
+  return IsGatedK(type) || type == DType::kQ5_0 || type == DType::kQ5_1 || type == DType::kQ8_0;
+}
+
+// Whether `auto` is int8: some matrix has a K format, and all formats are of files that passed.
+bool SuitsInt8(const StepProgram& program) {
+  const std::vector<cpu::WeightRole> roles = cpu::FindRoles(program);
+  bool found = false;
+  for (size_t id = 0; id < roles.size(); ++id) {
+    if (!roles[id].matrix) continue;
+    for (const WeightSource& part : program.weights[id].parts) {
+      if (!cpu::IsQuantised(part.type)) continue;
+      if (!IsGated(part.type)) return false;
+      found = found || IsGatedK(part.type);
+    }
+  }
+  return found;
+}
+
+// The kernels of the class that is chosen, or of the two that `auto` chooses from by program.
+struct Kernels {
+  const KernelTable* main = nullptr;
+  const KernelTable* int8 = nullptr;
+};
+
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const KernelTable& kernels, const CpuOptions& options)
+  CpuBackend(const Kernels& kernels, const CpuOptions& options)
       : kernels_(kernels),
         activation_dtype_(options.activation_dtype),
         pool_(options.threads > 0 ? options.threads : CpusAllowed()) {}
@@ -53,68 +85,101 @@ class CpuBackend final : public Backend {
       std::fprintf(stderr, "step program: %s\n", error.c_str());
       std::abort();
     }
-    return std::make_unique<CpuProgram>(program, options, kernels_, pool_);
+    return std::make_unique<CpuProgram>(program, options, For(program), pool_);
   }
   int64_t EstimateWeightBytes(const StepProgram& program) const override {
     return CpuProgram::EstimateWeights(program);
   }
   int64_t EstimateWorkspaceBytes(const StepProgram& program,
                                  const ProgramOptions& options) const override {
-    return CpuProgram::EstimateWorkspace(program, options, pool_.threads());
+    return CpuProgram::EstimateWorkspace(program, options, pool_.threads(), IsInt8(program));
   }
   int64_t EstimateSharedBytes(const StepProgram& program,
                               const ProgramOptions& options) const override {
     return CpuProgram::EstimateShared(program, options);
   }
-  std::string NumericsClass() const override {
-    return "cpu-" + std::to_string(kKernelRevision) + "-" + activation_dtype_;
+  // Attention reads half the bytes; what that rounds is far below what int8 activations do.
+  KvShape PageShape(const StepProgram& program, int block_size) const override {
+    KvShape shape = Backend::PageShape(program, block_size);
+    if (IsInt8(program)) shape.type = KvType::kF16;
+    return shape;
+  }
+  std::string NumericsClass(const StepProgram& program) const override {
+    const std::string name = activation_dtype_ != "auto" ? activation_dtype_
+                             : IsInt8(program)           ? "int8"
+                                                         : "float32";
+    return "cpu-" + std::to_string(kKernelRevision) + "-" + name;
   }
   std::string Description() const override {
-    return std::string("cpu, ") + kernels_.name + " kernels, " + std::to_string(pool_.threads()) +
+    const KernelTable& widest = kernels_.int8 != nullptr ? *kernels_.int8 : *kernels_.main;
+    return std::string("cpu, ") + widest.name + " kernels, " + std::to_string(pool_.threads()) +
            (pool_.threads() == 1 ? " thread" : " threads");
   }
 
  private:
-  const KernelTable& kernels_;
+  const KernelTable& For(const StepProgram& program) const {
+    return kernels_.int8 != nullptr && SuitsInt8(program) ? *kernels_.int8 : *kernels_.main;
+  }
+  bool IsInt8(const StepProgram& program) const { return For(program).quantise != nullptr; }
+
+  Kernels kernels_;
   std::string activation_dtype_;
   ThreadPool pool_;
 };
 
-const KernelTable* ChooseKernels(const CpuOptions& options, std::string& error) {
+// The tables of the float32 class and of the int8 class of one instruction set.
+Kernels TablesOf(const std::string& isa) {
+  if (isa == "reference") return {&cpu::ReferenceKernels(), &cpu::ReferenceInt8Kernels()};
+  if (isa == "avx2" || !cpu::HostHas(Isa::kAvx512)) {
+    return {&cpu::Avx2Kernels(), &cpu::Avx2Int8Kernels()};
+  }
+  // With float32 activations the narrower sets add nothing to AVX-512; int8 has its VNNI.
+  const bool vnni = isa != "avx512" && cpu::HostHas(Isa::kAvx512Vnni);
+  return {&cpu::Avx512Kernels(), vnni ? &cpu::Avx512VnniKernels() : &cpu::Avx2Int8Kernels()};
+}
+
+// Why this host has no such instruction set; empty: it has.
+std::string RefuseIsa(const std::string& isa) {
+  const std::pair<const char*, Isa> names[] = {{"avx2", Isa::kAvx2},
+                                               {"avx512", Isa::kAvx512},
+                                               {"avx512vnni", Isa::kAvx512Vnni},
+                                               {"avx512bf16", Isa::kAvx512Bf16}};
+  std::string present = "auto, reference";
+  bool known = isa == "auto" || isa == "reference";
+  for (const auto& [name, set] : names) {
+    known = known || isa == name;
+    if (!cpu::HostHas(set)) continue;
+    if (isa == name) return "";
+    present += std::string(", ") + name;
+  }
+  if (isa == "auto" || isa == "reference") return "";
+  return (known ? "this processor lacks " + isa : "unknown cpu isa '" + isa + "'") + "; here are " +
+         present;
+}
+
+Kernels ChooseKernels(const CpuOptions& options, std::string& error) {
   if (!cpu::HostHas(Isa::kAvx2)) {
     error = "this processor lacks AVX2, FMA or F16C, which the CPU kernels need";
-    return nullptr;
+    return {};
   }
-  if (options.activation_dtype == "bfloat16") {
-    if (cpu::HostHas(Isa::kAvx512Bf16) && (options.isa == "auto" || options.isa == "avx512bf16")) {
-      return &cpu::Avx512Bf16Kernels();
-    }
-    error =
-        "activation dtype bfloat16 needs a processor with AVX-512 BF16 and cpu isa auto or "
-        "avx512bf16; use float32";
-    return nullptr;
+  error = RefuseIsa(options.isa);
+  if (!error.empty()) return {};
+  const Kernels tables = TablesOf(options.isa);
+  const std::string& dtype = options.activation_dtype;
+  if (dtype == "auto") return tables;
+  if (dtype == "float32") return {tables.main, nullptr};
+  if (dtype == "int8") return {tables.int8, nullptr};
+  if (dtype != "bfloat16") {
+    error = "unknown activation dtype '" + dtype + "'; use auto, float32, bfloat16 or int8";
+    return {};
   }
-  if (options.activation_dtype != "float32") {
-    error = "unknown activation dtype '" + options.activation_dtype + "'; use float32 or bfloat16";
-    return nullptr;
+  if (cpu::HostHas(Isa::kAvx512Bf16) && (options.isa == "auto" || options.isa == "avx512bf16")) {
+    return {&cpu::Avx512Bf16Kernels(), nullptr};
   }
-  if (options.isa == "reference") return &cpu::ReferenceKernels();
-  if (options.isa == "avx2") return &cpu::Avx2Kernels();
-  if (options.isa == "auto") {
-    return cpu::HostHas(Isa::kAvx512) ? &cpu::Avx512Kernels() : &cpu::Avx2Kernels();
-  }
-  // With float32 activations the narrower sets add nothing to AVX-512.
-  const std::pair<const char*, Isa> names[] = {
-      {"avx512", Isa::kAvx512}, {"avx512vnni", Isa::kAvx512Vnni}, {"avx512bf16", Isa::kAvx512Bf16}};
-  for (const auto& [name, isa] : names) {
-    if (options.isa != name) continue;
-    if (cpu::HostHas(isa)) return &cpu::Avx512Kernels();
-    error = "this processor lacks " + options.isa + "; use cpu isa auto or avx2";
-    return nullptr;
-  }
-  error = "unknown cpu isa '" + options.isa +
-          "'; use auto, reference, avx2, avx512, avx512vnni or avx512bf16";
-  return nullptr;
+  error =
+      "activation dtype bfloat16 needs a processor with AVX-512 BF16 and cpu isa auto or "
+      "avx512bf16; use auto, float32 or int8";
+  return {};
 }
 
 }  // namespace
@@ -125,9 +190,9 @@ std::unique_ptr<Backend> MakeCpuBackend(const CpuOptions& options, std::string& 
             std::to_string(options.threads);
     return nullptr;
   }
-  const KernelTable* kernels = ChooseKernels(options, error);
-  if (kernels == nullptr) return nullptr;
-  return std::make_unique<CpuBackend>(*kernels, options);
+  const Kernels kernels = ChooseKernels(options, error);
+  if (kernels.main == nullptr) return nullptr;
+  return std::make_unique<CpuBackend>(kernels, options);
 }
 
 }  // namespace quire::kernels

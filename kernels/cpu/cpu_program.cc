@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/int8_form.h"
+
 namespace quire::kernels::cpu {
 namespace {
 
@@ -34,17 +36,31 @@ int64_t TileRows(const ProgramOptions& options) {
   return std::max({options.max_tokens, options.max_samples, 16});
 }
 
-// Widest row that a product reads, for the tiles of x.
-int64_t WidestInput(const StepProgram& program) {
-  int64_t widest = 0;
+bool TakesInt8(const Weight& weight) {
+  return std::all_of(weight.parts.begin(), weight.parts.end(),
+                     [](const WeightSource& part) { return cpu::TakesInt8(part.type); });
+}
+
+// Bytes for the x of any product: as floats in register tiles, or quantised.
+struct InputBytes {
+  int64_t tiles = 0;
+  int64_t quantised = 0;
+};
+InputBytes InputBytesOf(const StepProgram& program, const ProgramOptions& options, bool int8) {
+  InputBytes bytes;
   for (const Op& op : program.ops) {
-    if (const auto* linear = std::get_if<LinearOp>(&op)) {
-      widest = std::max(widest, program.weights[linear->weight].cols);
-    } else if (const auto* logits = std::get_if<LogitsOp>(&op)) {
-      widest = std::max(widest, program.weights[logits->head].cols);
+    const auto* linear = std::get_if<LinearOp>(&op);
+    const auto* logits = std::get_if<LogitsOp>(&op);
+    if (linear == nullptr && logits == nullptr) continue;
+    const Weight& weight = program.weights[linear != nullptr ? linear->weight : logits->head];
+    if (int8 && TakesInt8(weight)) {
+      bytes.quantised =
+          std::max(bytes.quantised, 4 * Int8RowWords(weight.cols) * TileRows(options));
+    } else {
+      bytes.tiles = std::max(bytes.tiles, 4 * weight.cols * TileRows(options));
     }
   }
-  return widest;
+  return bytes;
 }
 
 // Which buffers the ranks sum: those lie where the others can read them.
@@ -129,7 +145,9 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
   LoadWeights(program, options);
   pages_ = Pages(options.page_count * kv_.page_bytes, true);
   scratch_floats_ = ScratchFloats(program, options);
-  tiles_ = Pages(4 * WidestInput(program) * TileRows(options));
+  const InputBytes inputs = InputBytesOf(program, options, kernels.quantise != nullptr);
+  tiles_ = Pages(inputs.tiles);
+  int8_rows_ = Pages(inputs.quantised);
   ReserveWorkspace(program, options);
   if (communicator_ != nullptr) {
     rank_sampling_ = std::make_unique<RankSampling>(program, *communicator_, options.max_samples);
@@ -208,7 +226,7 @@ void CpuProgram::ReserveWorkspace(const StepProgram& program, const ProgramOptio
     workspace_bytes_ += angles_.back().size();
   }
   scratch_ = Pages(4 * scratch_floats_ * pool_.threads());
-  workspace_bytes_ += scratch_.size() + tiles_.size();
+  workspace_bytes_ += scratch_.size() + tiles_.size() + int8_rows_.size();
   workspace_bytes_ += SamplerBytes(program, options.max_samples, pool_.threads());
 }
 
@@ -227,9 +245,9 @@ int64_t CpuProgram::EstimateWeights(const StepProgram& program) {
 }
 
 int64_t CpuProgram::EstimateWorkspace(const StepProgram& program, const ProgramOptions& options,
-                                      int threads) {
-  int64_t bytes =
-      4 * ScratchFloats(program, options) * threads + 4 * WidestInput(program) * TileRows(options);
+                                      int threads, bool int8) {
+  const InputBytes inputs = InputBytesOf(program, options, int8);
+  int64_t bytes = 4 * ScratchFloats(program, options) * threads + inputs.tiles + inputs.quantised;
   bytes += SamplerBytes(program, options.max_samples, threads);
   for (const Buffer& buffer : program.buffers) {
     bytes += 4 * BufferStride(buffer.width) * RowsOf(buffer, options);
@@ -262,7 +280,9 @@ void CpuProgram::PoisonWorkspace() {
     std::memset(angles.data(), 0xff, static_cast<size_t>(angles.size()));
   }
   std::memset(scratch_.data(), 0xff, static_cast<size_t>(scratch_.size()));
-  std::memset(tiles_.data(), 0xff, static_cast<size_t>(tiles_.size()));
+  for (Pages* inputs : {&tiles_, &int8_rows_}) {
+    if (inputs->size() > 0) std::memset(inputs->data(), 0xff, static_cast<size_t>(inputs->size()));
+  }
 }
 
 }  // namespace quire::kernels::cpu

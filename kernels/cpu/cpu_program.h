@@ -51,8 +51,9 @@ class CpuProgram final : public LoadedProgram {
   void PoisonWorkspace();
 
   static int64_t EstimateWeights(const StepProgram& program);
+  // `int8`: of the int8 class.
   static int64_t EstimateWorkspace(const StepProgram& program, const ProgramOptions& options,
-                                   int threads);
+                                   int threads, bool int8);
   static int64_t EstimateShared(const StepProgram& program, const ProgramOptions& options);
 
  private:
@@ -86,6 +87,7 @@ class CpuProgram final : public LoadedProgram {
   void RunOp(const AllReduceOp& op);
 
   void RunLinear(LinearJob& job);
+  void QuantiseRows(LinearJob& job);
   LayerPages PagesOf(int layer) const;
 
   float* BufferData(BufferId id) { return buffer_data_[id]; }
@@ -123,6 +125,7 @@ class CpuProgram final : public LoadedProgram {
   std::vector<float*> buffer_data_;    // by buffer
   std::vector<int64_t> buffer_bytes_;  // by buffer
   Pages tiles_;                        // x in register tiles, of the current product
+  Pages int8_rows_;                    // x quantised, of the current product
   std::vector<Pages> angles_;          // by rope: [tokens][cos | sin]
   Pages scratch_;                      // by thread
   int64_t scratch_floats_ = 0;

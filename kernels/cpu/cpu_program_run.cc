@@ -9,6 +9,7 @@ namespace quire::kernels::cpu {
 namespace {
 
 constexpr int kLeastNormFloats = 8192;  // smaller jobs cost less than waking a thread
+constexpr int kLeastQuantisedFloats = 16384;
 constexpr int kLeastTokens = 4;
 constexpr int kPiecesPerThread = 4;
 
@@ -118,9 +119,21 @@ void CpuProgram::RunOp(const NormOp& op) {
         [&](int begin, int end, int) { kernels_.norm(job, begin, end); });
 }
 
+void CpuProgram::QuantiseRows(LinearJob& job) {
+  const int tiles =
+      job.rows <= kernels_.int8_direct_rows ? 1 : RowTiles(job.rows, kernels_.int8_tile_rows).count;
+  const int chunks = static_cast<int>((job.weight->k + kChunk - 1) / kChunk);
+  int32_t* const words = reinterpret_cast<int32_t*>(int8_rows_.data());
+  Share(tiles * chunks, kLeastQuantisedFloats / (kChunk * (job.rows / tiles)),
+        [&](int begin, int end, int) { kernels_.quantise(job, begin, end, words); });
+  job.x_int8 = words;
+}
+
 void CpuProgram::RunLinear(LinearJob& job) {
   if (job.rows == 0) return;
-  if (job.rows > 1 || kernels_.direct_rows == 0) {
+  if (kernels_.quantise != nullptr && job.weight->takes_int8) {
+    QuantiseRows(job);
+  } else if (job.rows > 1 || kernels_.direct_rows == 0) {
     // Few rows are one tile, whatever the tile size of many.
     const int tiles =
         job.rows <= kernels_.direct_rows ? 1 : RowTiles(job.rows, kernels_.tile_rows).count;

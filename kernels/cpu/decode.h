@@ -20,9 +20,10 @@ template <class V>
   return bits >= 0 ? V::ShiftLeftBy(lanes, bits) : V::ShiftRightBy(lanes, -bits);
 }
 
-// Four k of each row as signed bytes of its lane: what an int8 dot product takes. `quad` is 0 … 7.
+// Four k of each row as the bytes of its lane, before the offset of the format is taken off: below
+// 64, except where a format's own codes are signed. `quad` is 0 … 7.
 template <class V, DType kType>
-[[gnu::always_inline]] inline typename V::I ReadBytes(const std::byte* values, int quad) {
+[[gnu::always_inline]] inline typename V::I ReadCodes(const std::byte* values, int quad) {
   if constexpr (ValueBytes(kType) == 512) {
     return V::LoadInt(values + quad * 64);
   } else if constexpr (kType == DType::kQ2_K || kType == DType::kQ3_K) {
@@ -31,8 +32,7 @@ template <class V, DType kType>
     auto q = V::And(ShiftUp<V>(pairs, -(quad % 4 * 2)), V::SetInt(0x03030303u));
     if constexpr (kType == DType::kQ2_K) return q;
     const auto third = ShiftUp<V>(V::LoadInt(values + 128), 2 - quad);
-    q = V::Or(q, V::And(third, V::SetInt(0x04040404u)));
-    return V::SubBytes(q, V::SetInt(Offset(kType) * 0x01010101u));
+    return V::Or(q, V::And(third, V::SetInt(0x04040404u)));
   } else {
     auto nibbles = V::LoadInt(values + quad / 2 * 64);
     if (quad % 2 == 1) nibbles = V::template ShiftRight<4>(nibbles);
@@ -48,9 +48,16 @@ template <class V, DType kType>
       const auto high = ShiftUp<V>(pairs, 4 - quad % 4 * 2);
       q = V::Or(q, V::And(high, V::SetInt(0x30303030u)));
     }
-    if constexpr (Offset(kType) != 0) q = V::SubBytes(q, V::SetInt(Offset(kType) * 0x01010101u));
     return q;
   }
+}
+
+// The same as signed bytes, offset taken off.
+template <class V, DType kType>
+[[gnu::always_inline]] inline typename V::I ReadBytes(const std::byte* values, int quad) {
+  const auto q = ReadCodes<V, kType>(values, quad);
+  if constexpr (Offset(kType) == 0) return q;
+  return V::SubBytes(q, V::SetInt(Offset(kType) * 0x01010101u));
 }
 
 // The weight whose byte is at the top of its lane, zeros below.

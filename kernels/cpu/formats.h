@@ -31,6 +31,10 @@ constexpr bool HasHalves(DType type) {
   return type == DType::kQ6_K || type == DType::kQ2_K || type == DType::kQ3_K;
 }
 
+// Whether the int8 class multiplies a format with quantised rows. Floats, and e4m3, whose values
+// are no integers, keep the products of the float32 class in it.
+constexpr bool TakesInt8(DType type) { return IsQuantised(type) && type != DType::kF8; }
+
 // A panel of 16 rows is a stream: where a type has more than 32 elements to a block [super scales]
 // [its 32s], else blocks; a block of 32 k is [scales][values].
 constexpr int ValueBytes(DType type) {

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/row_tiles.h"
 #include "kernels/kv_layout.h"
 #include "kernels/step_batch.h"
 #include "kernels/step_program.h"
@@ -29,6 +30,7 @@ struct LinearJob {
   int64_t x_stride = 0;
   // x in register tiles (pack_tiles). One row needs none where direct_rows is at least 1.
   const float* x_tiles = nullptr;
+  const int32_t* x_int8 = nullptr;  // quantised (int8_form.h), where the class and the weight are
   int rows = 0;
   const float* bias = nullptr;  // [weight rows] or null
   LinearOp::Activation activation = LinearOp::Activation::kNone;
@@ -40,16 +42,6 @@ struct LinearJob {
 };
 
 inline int LinearUnits(const PackedMatrix& weight) { return (weight.PanelCount() + 1) / 2; }
-
-// Rows are distributed evenly over register tiles of at most `tile_rows`; tile i starts at this
-// row.
-struct RowTiles {
-  int rows = 0;
-  int count = 0;
-  RowTiles(int row_count, int tile_rows)
-      : rows(row_count), count((row_count + tile_rows - 1) / tile_rows) {}
-  int Begin(int tile) const { return static_cast<int>(static_cast<int64_t>(rows) * tile / count); }
-};
 
 // out = row · scale, or out += row · scale.
 struct EmbedJob {
@@ -141,6 +133,11 @@ struct KernelTable {
   // Tokens of the step, counted over all rows.
   void (*rope_append)(const RopeJob& job, int row, int token_begin, int token_end);
   void (*attend)(const AttentionJob& job, const AttentionTask& task, float* scratch);
+
+  // The int8 class; null in others. Pieces of x are chunks of K of a tile (quantise.h).
+  void (*quantise)(const LinearJob& job, int piece_begin, int piece_end, int32_t* out) = nullptr;
+  int int8_tile_rows = 0;
+  int int8_direct_rows = 0;
 };
 
 inline int64_t LinearScratchFloats(int64_t rows) {
@@ -170,5 +167,9 @@ const KernelTable& Avx2Kernels();
 const KernelTable& Avx512Kernels();
 // The bfloat16 class.
 const KernelTable& Avx512Bf16Kernels();
+// The int8 class.
+const KernelTable& ReferenceInt8Kernels();
+const KernelTable& Avx2Int8Kernels();
+const KernelTable& Avx512VnniKernels();
 
 }  // namespace quire::kernels::cpu

@@ -63,22 +63,24 @@ void TileChunk(const float* x, const float* weights, int count, bool first, floa
   }
 }
 
+// Sums of the rows of a pass, into the scratch behind the weights.
 template <class V>
-void TiledUnit(const LinearJob& job, const Panel& a, const Panel& b, float* scratch,
-               float* totals) {
+void TiledUnit(const LinearJob& job, const Panel& a, const Panel& b, const TilePass& pass,
+               float* scratch) {
   const PackedMatrix& w = *job.weight;
-  const RowTiles tiles(job.rows, V::kTileRows);
+  const RowTiles& tiles = pass.tiles;
+  float* totals = scratch + 2 * 16 * kChunk;
   for (int64_t begin = 0; begin < w.k; begin += kChunk) {
     const int64_t end = std::min<int64_t>(w.k, begin + kChunk);
     DecodeAny<V>(a.data, w.geometries[a.geometry], begin, end, scratch);
     DecodeAny<V>(b.data, w.geometries[b.geometry], begin, end, scratch + 16 * kChunk);
-    for (int tile = 0; tile < tiles.count; ++tile) {
+    for (int tile = pass.begin; tile < pass.end; ++tile) {
       const int first = tiles.Begin(tile);
       const int rows = tiles.Begin(tile + 1) - first;
       const float* x = job.x_tiles + first * w.k + begin * rows;
       WithRows<V::kTileRows>(rows, [&](auto count) {
         TileChunk<V, decltype(count)::value>(x, scratch, static_cast<int>(end - begin), begin == 0,
-                                             totals + first * 32);
+                                             totals + (first - pass.BeginRow()) * 32);
       });
     }
   }
@@ -100,12 +102,14 @@ template <class V>
   V::StorePartial(out, y, panel.rows);
 }
 
+// `totals` are those of the rows given.
 template <class V>
-void FinishUnit(const LinearJob& job, const Panel& a, const Panel& b, const float* totals) {
+void FinishRows(const LinearJob& job, const Panel& a, const Panel& b, RowRange rows,
+                const float* totals) {
   using Activation = LinearOp::Activation;
-  for (int row = 0; row < job.rows; ++row) {
-    auto y = Biased<V>(job, a, V::Load(totals + row * 32));
-    auto z = Biased<V>(job, b, V::Load(totals + row * 32 + 16));
+  for (int row = rows.begin; row < rows.end; ++row, totals += 32) {
+    auto y = Biased<V>(job, a, V::Load(totals));
+    auto z = Biased<V>(job, b, V::Load(totals + 16));
     if (job.activation == Activation::kSiluGated) {
       PutOut<V>(job, row, a, V::Mul(Silu<V>(y), z));
       continue;
@@ -145,10 +149,13 @@ void Linear(const LinearJob& job, int unit_begin, int unit_end, float* scratch) 
       WithDirectRows<V>(DirectRows(job.rows), [&](auto count) {
         DirectUnit<V, decltype(count)::value>(w, a, b, x, totals);
       });
-    } else {
-      TiledUnit<V>(job, a, b, scratch, totals);
+      FinishRows<V>(job, a, b, {0, job.rows}, totals);
+      continue;
     }
-    FinishUnit<V>(job, a, b, totals);
+    for (TilePass pass(job.rows, V::kTileRows); pass.More(); pass.Next()) {
+      TiledUnit<V>(job, a, b, pass, scratch);
+      FinishRows<V>(job, a, b, {pass.BeginRow(), pass.EndRow()}, totals);
+    }
   }
 }
 

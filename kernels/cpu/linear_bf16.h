@@ -113,7 +113,7 @@ inline void LinearBFloat(const LinearJob& job, int unit_begin, int unit_end, flo
         });
       }
     }
-    FinishUnit<V>(job, a, b, totals);
+    FinishRows<V>(job, a, b, {0, job.rows}, totals);
   }
 }
 

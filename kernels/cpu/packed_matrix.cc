@@ -75,6 +75,7 @@ PackedMatrix PlanMatrix(const Weight& weight, bool gated) {
   for (size_t part = 0; part < weight.parts.size(); ++part) {
     const WeightSource& source = weight.parts[part];
     matrix.geometries.push_back(MakePanelGeometry(source.type, source.cols));
+    matrix.takes_int8 = matrix.takes_int8 && TakesInt8(source.type);
     for (int64_t row = 0; row < source.rows;) {
       int64_t rows = std::min<int64_t>(kPanelRows, source.rows - row);
       if (out_row < half) rows = std::min(rows, half - out_row);

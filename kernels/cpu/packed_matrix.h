@@ -59,7 +59,8 @@ class Pages {
 struct PackedMatrix {
   int64_t rows = 0;
   int64_t k = 0;
-  bool gated = false;  // panels [0, n/2) are gates, panel i + n/2 is the value of gate i
+  bool gated = false;      // panels [0, n/2) are gates, panel i + n/2 is the value of gate i
+  bool takes_int8 = true;  // every part does (formats.h): a matrix is multiplied in one way
   std::vector<PanelGeometry> geometries;  // by part
   std::vector<Panel> panels;
   Pages memory;

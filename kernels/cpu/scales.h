@@ -31,14 +31,12 @@ template <class V, DType kType>
   return s;
 }
 
+// Of a format of GGUF, the factor as it is.
 template <class V, DType kType>
-[[gnu::always_inline]] inline Scales<V> ReadScales(const std::byte* panel, int64_t block,
-                                                   int half) {
+[[gnu::always_inline]] inline Scales<V> ReadPlainScales(const std::byte* panel, int64_t block,
+                                                        int half) {
   const std::byte* scales = panel + BlockOffset(kType, block);
   const std::byte* supers = panel + SuperOffset(kType, block);
-  if constexpr (grouped::IsGrouped(kType)) {
-    return ReadGroupedScales<V, kType>(SuperBytes(kType) > 0 ? supers : scales);
-  }
   Scales<V> s{V::Zero(), V::Zero()};
   if constexpr (kType == DType::kQ4_K || kType == DType::kQ5_K) {
     const auto d = V::LoadHalf(supers);
@@ -66,6 +64,17 @@ template <class V, DType kType>
   } else {
     s.scale = V::LoadHalf(scales);
   }
+  return s;
+}
+
+template <class V, DType kType>
+[[gnu::always_inline]] inline Scales<V> ReadScales(const std::byte* panel, int64_t block,
+                                                   int half) {
+  if constexpr (grouped::IsGrouped(kType)) {
+    return ReadGroupedScales<V, kType>(
+        panel + (SuperBytes(kType) > 0 ? SuperOffset(kType, block) : BlockOffset(kType, block)));
+  }
+  Scales<V> s = ReadPlainScales<V, kType>(panel, block, half);
   s.scale = V::Mul(s.scale, V::Set(0x1p-24f));
   return s;
 }

@@ -23,11 +23,41 @@ TEST(Backend, RefusesWhatItCannotServeAndNamesWhatItCan) {
 
 TEST(Backend, EveryInstructionSetHasTheSameNumericsClass) {
   std::string error;
+  WeightStore store(1);
+  const StepProgram program = MakeProgram(ModelShape{}, store);
   const auto reference = MakeCpuBackend({.threads = 1, .isa = "reference"}, error);
   for (const std::string& isa : AvailableIsas()) {
     const auto backend = MakeCpuBackend({.threads = 2, .isa = isa}, error);
-    EXPECT_EQ(backend->NumericsClass(), reference->NumericsClass());
+    EXPECT_EQ(backend->NumericsClass(program), reference->NumericsClass(program));
     EXPECT_NE(backend->Description().find(isa), std::string::npos);
+  }
+}
+
+// `auto` is int8 for files of K formats whose quantised weights are all of formats that passed.
+TEST(Backend, AutoTakesInt8ForFormatsThatPassedItsGate) {
+  struct Case {
+    DType type;
+    DType second;
+    const char* wanted;
+  };
+  for (const Case& c :
+       {Case{DType::kQ4_K, DType::kQ6_K, "int8"}, Case{DType::kQ8_0, DType::kQ6_K, "int8"},
+        Case{DType::kQ8_0, DType::kQ8_0, "float32"}, Case{DType::kQ4_K, DType::kMXFP4, "float32"},
+        Case{DType::kG4, DType::kG4, "float32"}, Case{DType::kBF16, DType::kF32, "float32"}}) {
+    WeightStore store(1);
+    ModelShape shape;
+    shape.type = c.type;
+    shape.second_type = c.second;
+    const StepProgram program = MakeProgram(shape, store);
+    std::string error;
+    const auto backend = MakeCpuBackend({.threads = 1, .activation_dtype = "auto"}, error);
+    const auto plain = MakeCpuBackend({.threads = 1, .activation_dtype = c.wanted}, error);
+    EXPECT_EQ(backend->NumericsClass(program), plain->NumericsClass(program));
+    EXPECT_EQ(backend->PageShape(program, 16).type, plain->PageShape(program, 16).type);
+    const std::vector<int32_t> tokens = RandomTokens(20, 90, 2);
+    PagedRunner chosen(program, {.cpu = {.threads = 1, .activation_dtype = "auto"}});
+    PagedRunner named(program, {.cpu = {.threads = 1, .activation_dtype = c.wanted}});
+    EXPECT_EQ(chosen.Step({{0, 0, tokens}}), named.Step({{0, 0, tokens}})) << DTypeName(c.type);
   }
 }
 
@@ -62,6 +92,27 @@ TEST(Backend, ReportsPackingAndReleasesEverySourceOnce) {
   EXPECT_EQ(loaded->WeightBytes(), backend->EstimateWeightBytes(program));
   EXPECT_EQ(loaded->WorkspaceBytes(), backend->EstimateWorkspaceBytes(program, options));
   EXPECT_EQ(loaded->PoolBytes(), 4 * options.kv.page_bytes);
+}
+
+// The int8 class keeps its rows in another form, and floats beside them only where it must.
+TEST(Backend, Int8WorkspaceIsWhatThePlanSays) {
+  std::string error;
+  for (const DType second : {DType::kQ4_0, DType::kF16}) {
+    WeightStore store(5);
+    ModelShape shape;
+    shape.type = DType::kQ4_0;
+    shape.second_type = second;
+    const StepProgram program = MakeProgram(shape, store);
+    ProgramOptions options;
+    options.kv = DealLayers(program.layer_windows, {.kv_heads = 2, .head_dim = 64});
+    options.page_count = 4;
+    const auto int8 = MakeCpuBackend({.threads = 2, .activation_dtype = "int8"}, error);
+    const auto plain = MakeCpuBackend({.threads = 2}, error);
+    const auto loaded = int8->Load(program, options);
+    EXPECT_EQ(loaded->WorkspaceBytes(), int8->EstimateWorkspaceBytes(program, options));
+    const int64_t of_floats = plain->EstimateWorkspaceBytes(program, options);
+    EXPECT_EQ(loaded->WorkspaceBytes() < of_floats, second == DType::kQ4_0);
+  }
 }
 
 TEST(ThreadPool, RunsEveryTaskOnceInEveryJob) {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <variant>
 
+#include "kernels/cpu/formats.h"
+#include "tests/kernels/int8_model.h"
 #include "tests/kernels/test_weights.h"
 
 namespace quire::kernels::test {
@@ -109,7 +111,16 @@ void DoubleModel::Apply(const NormOp& op) {
 }
 
 std::vector<double> DoubleModel::Product(WeightId weight, WeightId bias,
-                                         const std::vector<double>& x) const {
+                                         const std::vector<double>& given) const {
+  const auto& parts = program_.weights[weight].parts;
+  const bool int8 =
+      quantise_inputs_ && std::all_of(parts.begin(), parts.end(),
+                                      [](const auto& part) { return cpu::TakesInt8(part.type); });
+  std::vector<double> x = given;
+  if (int8) {
+    const std::vector<float> values(x.begin(), x.end());
+    for (size_t k = 0; k < x.size(); ++k) x[k] = QuantisedValue(values, static_cast<int64_t>(k));
+  }
   std::vector<double> y;
   for (size_t row = 0; row < weights_[weight].size(); ++row) {
     double sum = bias == kNoId ? 0.0 : Vector(bias)[row];

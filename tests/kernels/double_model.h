@@ -15,6 +15,8 @@ class DoubleModel {
  public:
   // Keys and values are rounded to what pages of that type hold, by the formats' definitions.
   explicit DoubleModel(const StepProgram& program, KvType kv = KvType::kF32);
+  // The inputs of products with quantised weights become what int8 activations are.
+  void QuantiseInputs() { quantise_inputs_ = true; }
 
   // Logits of every token of a sequence, [tokens][vocabulary].
   std::vector<std::vector<double>> Run(std::span<const int32_t> tokens);
@@ -37,6 +39,7 @@ class DoubleModel {
 
   const StepProgram& program_;
   const KvType kv_;
+  bool quantise_inputs_ = false;
   std::vector<Rows> weights_;  // by weight, vectors flattened to one row
   std::vector<Rows> buffers_;
   std::vector<int32_t> tokens_;

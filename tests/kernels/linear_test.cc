@@ -3,77 +3,20 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
-#include <limits>
 
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/kernel_table.h"
+#include "tests/kernels/product.h"
 #include "tests/kernels/test_weights.h"
 
 namespace quire::kernels::cpu {
 namespace {
 
+using test::Pack;
+using test::Product;
+using test::RandomRows;
+using test::SameBits;
 using test::WeightStore;
-
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
-// A packed weight and everything to multiply with it.
-struct Product {
-  PackedMatrix matrix;
-  LinearOp::Activation activation = LinearOp::Activation::kNone;
-  std::vector<float> bias;
-  float scale = 1.0f;
-  float softcap = 0.0f;
-
-  int64_t Width() const { return matrix.gated ? matrix.rows / 2 : matrix.rows; }
-
-  // y = [rows, width], with one call per unit so that units are seen to be independent.
-  std::vector<float> Run(const KernelTable& kernels, const std::vector<float>& x, int rows) const {
-    std::vector<float> out(rows * Width(), kNaN);
-    std::vector<float> scratch(LinearScratchFloats(rows), kNaN);
-    std::vector<float> tiles(std::max(rows, 16) * matrix.k, kNaN);
-    LinearJob job;
-    job.weight = &matrix;
-    job.x = x.data();
-    job.x_stride = matrix.k;
-    job.rows = rows;
-    job.bias = bias.empty() ? nullptr : bias.data();
-    job.activation = activation;
-    job.scale = scale;
-    job.softcap = softcap;
-    job.out = out.data();
-    job.out_stride = Width();
-    if (rows > 1 || kernels.direct_rows == 0) {
-      const int count = rows <= kernels.direct_rows ? 1 : RowTiles(rows, kernels.tile_rows).count;
-      for (int tile = 0; tile < count; ++tile) {
-        kernels.pack_tiles(job, tile, tile + 1, tiles.data());
-      }
-      job.x_tiles = tiles.data();
-    }
-    for (int unit = LinearUnits(matrix) - 1; unit >= 0; --unit) {
-      kernels.linear(job, unit, unit + 1, scratch.data());
-    }
-    return out;
-  }
-};
-
-PackedMatrix Pack(const Weight& weight, bool gated) {
-  PackedMatrix matrix = PlanMatrix(weight, gated);
-  AllocateMatrix(matrix);
-  PackPanels(matrix, weight, 0, matrix.PanelCount());
-  return matrix;
-}
-
-std::vector<float> RandomRows(int64_t count, std::mt19937& random) {
-  std::normal_distribution<float> normal(0.0f, 1.0f);
-  std::vector<float> x(count);
-  for (float& v : x) v = normal(random);
-  return x;
-}
-
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), 4 * a.size()) == 0;
-}
 
 std::vector<const KernelTable*> HostKernels() {
   std::vector<const KernelTable*> tables = {&ReferenceKernels(), &Avx2Kernels()};

@@ -82,7 +82,39 @@ TEST(Program, BFloat16Activations) {
       begin = end;
     }
     EXPECT_EQ(pieces, whole) << DTypeName(type);
-    EXPECT_NE(runner.backend().NumericsClass().find("bfloat16"), std::string::npos);
+    EXPECT_NE(runner.backend().NumericsClass(program).find("bfloat16"), std::string::npos);
+  }
+}
+
+// The int8 class: near float64, and the same bits for any pieces, threads and instruction sets.
+TEST(Program, Int8Activations) {
+  for (const DType type : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K, DType::kF16}) {
+    WeightStore store(13);
+    ModelShape shape = ShapeOf(type);
+    shape.second_type = type == DType::kQ4_K ? DType::kQ6_K : type;
+    const StepProgram program = MakeProgram(shape, store);
+    const std::vector<int32_t> tokens = RandomTokens(70, 90, 14);
+    const CpuOptions cpu{.threads = 2, .activation_dtype = "int8"};
+    const Logits whole = Prefill(program, {.cpu = cpu}, tokens);
+    EXPECT_LT(WorstError(whole, DoubleModel(program).Run(tokens)), 5e-2) << DTypeName(type);
+    // Where a value lies between two codes, float64 may take the other one.
+    DoubleModel quantised(program);
+    quantised.QuantiseInputs();
+    EXPECT_LT(WorstError(whole, quantised.Run(tokens)), 4e-3) << DTypeName(type);
+    for (const std::string& isa : AvailableIsas()) {
+      const CpuOptions other{.threads = 1, .isa = isa, .activation_dtype = "int8"};
+      PagedRunner runner(program, {.cpu = other});
+      Logits pieces;
+      for (int begin = 0; begin < 70;) {
+        const int end = std::min(70, begin + 1 + begin % 20);
+        const Logits part =
+            runner.Step({{0, begin, {tokens.begin() + begin, tokens.begin() + end}}});
+        pieces.insert(pieces.end(), part.begin(), part.end());
+        begin = end;
+      }
+      EXPECT_EQ(pieces, whole) << DTypeName(type) << " " << isa;
+      EXPECT_NE(runner.backend().NumericsClass(program).find("int8"), std::string::npos);
+    }
   }
 }
 

@@ -49,7 +49,9 @@ class PluginBackend final : public kernels::Backend {
   int MaxInFlight(const StepProgram& program) const override {
     return backend_->MaxInFlight(program);
   }
-  std::string NumericsClass() const override { return backend_->NumericsClass(); }
+  std::string NumericsClass(const StepProgram& program) const override {
+    return backend_->NumericsClass(program);
+  }
   std::string Description() const override { return backend_->Description(); }
 
  private:

@@ -73,7 +73,7 @@ class CudaBackend final : public Backend {
   int MaxInFlight(const StepProgram& program) const override {
     return program.ranks == 1 || options_.nccl != nullptr ? kStepsInFlight : 1;
   }
-  std::string NumericsClass() const override {
+  std::string NumericsClass(const StepProgram& /*program*/) const override {
     return "cuda-bf16-" + std::to_string(kKernelRevision) + "-" + options_.architecture;
   }
   std::string Description() const override { return options_.description; }

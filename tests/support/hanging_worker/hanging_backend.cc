@@ -81,7 +81,9 @@ class HangingBackend final : public Backend {
                               const ProgramOptions& options) const override {
     return works_->EstimateSharedBytes(program, options);
   }
-  std::string NumericsClass() const override { return works_->NumericsClass(); }
+  std::string NumericsClass(const StepProgram& program) const override {
+    return works_->NumericsClass(program);
+  }
   std::string Description() const override { return works_->Description(); }
 
  private:

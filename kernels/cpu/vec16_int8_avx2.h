@@ -1,0 +1,61 @@
+// The int8 class in plain AVX2: pairs of products in 16 bits, which never saturate, then pairs of
+// those.
+#pragma once
+
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/vec16_avx2.h"
+
+namespace quire::kernels::cpu {
+
+struct Vec16Int8Avx2 : Vec16Avx2 {
+  static constexpr bool kUnsignedCodes = false;
+  static constexpr int kInt8TileRows = 3;
+  static constexpr int kInt8TilePanels = 1;
+  static constexpr int kInt8DirectRows = 4;
+  static constexpr int kInt8DirectPairRows = 1;
+  static const KernelTable& FloatKernels() { return Avx2Kernels(); }
+
+#define QUIRE_INLINE [[gnu::always_inline]] static inline
+  // Unsigned codes are below 64. Of signed ones the magnitude (up to 128) is multiplied and q takes
+  // the sign: at most 2 · 128 · 127 = 32,512, since no q is −128.
+  template <bool kSigned>
+  QUIRE_INLINE __m256i DotHalf(__m256i acc, __m256i codes, __m256i q) {
+    if constexpr (kSigned) {
+      q = _mm256_sign_epi8(q, codes);
+      codes = _mm256_abs_epi8(codes);
+    }
+    const __m256i pairs = _mm256_maddubs_epi16(codes, q);
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
+  template <bool kSigned>
+  QUIRE_INLINE I Dot(I acc, I codes, I q) {
+    return {DotHalf<kSigned>(acc.low, codes.low, q.low),
+            DotHalf<kSigned>(acc.high, codes.high, q.high)};
+  }
+  QUIRE_INLINE I RoundToInt(F x) { return {_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high)}; }
+  QUIRE_INLINE I MaxInt(I a, I b) {
+    return {_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)};
+  }
+  QUIRE_INLINE uint32_t ReduceMaxInt(I x) {
+    const __m256i a = _mm256_max_epi32(x.low, x.high);
+    const __m128i b = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    const __m128i c = _mm_max_epi32(b, _mm_shuffle_epi32(b, 0x4e));
+    return static_cast<uint32_t>(_mm_cvtsi128_si32(_mm_max_epi32(c, _mm_shuffle_epi32(c, 0xb1))));
+  }
+  QUIRE_INLINE int32_t ReduceAddInt(I x) {
+    const __m256i a = _mm256_add_epi32(x.low, x.high);
+    const __m128i b = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    const __m128i c = _mm_add_epi32(b, _mm_shuffle_epi32(b, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(c, _mm_shuffle_epi32(c, 0xb1)));
+  }
+  QUIRE_INLINE void StoreBytes(std::byte* p, I x) {
+    // Packing works within halves of 128 bits: words 0-3, 8-11, 4-7, 12-15.
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.low, x.high), 0xd8);
+    const __m128i bytes =
+        _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+  }
+#undef QUIRE_INLINE
+};
+
+}  // namespace quire::kernels::cpu
