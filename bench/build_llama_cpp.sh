@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Builds llama-bench and llama-batched-bench of llama.cpp, as vendored in the source package of
-# llama-cpp-python, into .cache/llama.cpp: the peer of ./dev bench cpu. Release, native, CPU only.
+# Builds the tools of llama.cpp that the benches of the CPU need, as vendored in the source package
+# of llama-cpp-python, into .cache/llama.cpp: the peer of ./dev bench cpu, the quantiser of its
+# models, and the measure of its own error. Release, native, CPU only.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 VERSION=${LLAMA_CPP_PYTHON_VERSION:-0.3.36}
 DIR=$PWD/.cache/llama.cpp
 BIN=$DIR/build-$VERSION/bin
-if [ -x "$BIN/llama-bench" ] && [ -x "$BIN/llama-batched-bench" ]; then echo "$BIN"; exit 0; fi
+TOOLS=(llama-bench llama-batched-bench llama-quantize llama-perplexity)
+missing=0
+for tool in "${TOOLS[@]}"; do [ -x "$BIN/$tool" ] || missing=1; done
+if [ $missing = 0 ]; then echo "$BIN"; exit 0; fi
 mkdir -p "$DIR"
 if [ ! -d "$DIR/llama_cpp_python-$VERSION" ]; then
   python3 -m venv "$DIR/venv" >&2
@@ -19,5 +23,5 @@ SRC=$DIR/llama_cpp_python-$VERSION/vendor/llama.cpp
 cmake -G Ninja -S "$SRC" -B "$DIR/build-$VERSION" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
   -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF \
   -DLLAMA_BUILD_TOOLS=ON -DBUILD_SHARED_LIBS=OFF >&2
-nice ninja -C "$DIR/build-$VERSION" ${QUIRE_JOBS:+-j$QUIRE_JOBS} llama-bench llama-batched-bench >&2
+nice ninja -C "$DIR/build-$VERSION" ${QUIRE_JOBS:+-j$QUIRE_JOBS} "${TOOLS[@]}" >&2
 echo "$BIN"

@@ -37,7 +37,8 @@ struct Options {
   std::string model;
   std::string mode = "decode";
   std::string isa = "auto";
-  std::string activation_dtype = "float32";
+  std::string activation_dtype = "auto";
+  std::string kv_cache_dtype = "auto";
   int32_t threads = 2;
   int32_t batch = 1;
   int32_t context = 16;
@@ -65,10 +66,15 @@ class Bench {
   Bench(const Options& options, const model::Model& model, kernels::Backend& backend)
       : options_(options), vocab_size_(model.program.vocab_size) {
     const int length = (options.context + options.tokens) * (options.mixed != 0 ? 2 : 1) + 32;
-    kernels::KvShape shape;
-    shape.kv_heads = model.program.kv_heads;
-    shape.head_dim = model.program.head_dim;
+    kernels::KvShape shape = backend.PageShape(model.program, kernels::KvShape{}.block_size);
+    for (const auto type : {kernels::KvType::kF32, kernels::KvType::kBF16, kernels::KvType::kF16,
+                            kernels::KvType::kFp8}) {
+      if (options.kv_cache_dtype == kernels::KvTypeName(type)) shape.type = type;
+    }
     kernels::ProgramOptions program;
+    program.release_source = [&model](const void* data, int64_t bytes) {
+      model.ReleaseSource(data, bytes);
+    };
     program.kv = kernels::DealLayers(model.program.layer_windows, shape);
     // Room for what is cached besides.
     const int sequences = options.batch + (options.mode == "hit" ? 3 : 1);
@@ -342,6 +348,7 @@ int Main(const std::vector<std::string>& args) {
                           {"mode", &options.mode},
                           {"cpu-isa", &options.isa},
                           {"activation-dtype", &options.activation_dtype},
+                          {"kv-cache-dtype", &options.kv_cache_dtype},
                           {"threads", &options.threads},
                           {"batch", &options.batch},
                           {"context", &options.context},
@@ -385,6 +392,7 @@ int Main(const std::vector<std::string>& args) {
   json::Object out;
   out["mode"] = options.mode;
   out["backend"] = backend->Description();
+  out["numerics"] = backend->NumericsClass((*model)->program);
   out["tokens_per_second"] = rates[rates.size() / 2];
   out["min"] = rates.front();
   out["max"] = rates.back();

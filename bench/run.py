@@ -58,49 +58,26 @@ def ours(mode, model, threads, **options):
     return engine(mode, model, threads, **options)["tokens_per_second"]
 
 
-def llama_bench(folder, model, threads, flash, prompt, generate):
-    rows = last_json([folder / "llama-bench", "-m", model, "-t", threads, "-p", prompt, "-n", generate,
-                      "-fa", flash, "-r", 3, "-o", "json"])
-    return max(row["avg_ts"] for row in rows)
-
-
-def llama_batched(folder, model, threads, flash, batch):
-    done = subprocess.run([str(folder / "llama-batched-bench"), "-m", str(model), "-t", str(threads), "-c",
-                           "8192", "-b", "2048", "-ub", "512", "-npp", "128", "-ntg", "64", "-npl", str(batch),
-                           "-fa", "on" if flash else "off", "--output-format", "jsonl"],
-                          capture_output=True, text=True, check=True)
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return rows[-1]["speed_tg"]
-
-
 def bench_cpu(args):
-    """Tokens/s of the bare engine against llama.cpp: same file, same threads, alternating."""
-    folder = pathlib.Path(subprocess.run(["bash", "bench/build_llama_cpp.sh"], cwd=ROOT, check=True,
-                                         stdout=subprocess.PIPE, text=True).stdout.strip().splitlines()[-1])
-    model, threads = gemma(), os.cpu_count()
-    cases = {
-        "prefill 512": (lambda: ours("prefill", model, threads, tokens=512),
-                        lambda fa: llama_bench(folder, model, threads, fa, 512, 0)),
-        "decode batch 1": (lambda: ours("decode", model, threads, batch=1, tokens=64),
-                           lambda fa: llama_bench(folder, model, threads, fa, 0, 64)),
-        "decode batch 16": (lambda: ours("decode", model, threads, batch=16, context=128, tokens=64, repeats=1),
-                            lambda fa: llama_batched(folder, model, threads, fa, 16)),
-    }
-    flash = {name: max((0, 1), key=peer) for name, (_, peer) in cases.items()}  # the peer's better setting
-    results = {name: {"quire": [], "llama.cpp": [], "ratio": []} for name in cases}
-    for cycle in range(args.cycles):
-        for name, (mine, peer) in cases.items():
-            a, b = mine(), peer(flash[name])
-            for key, value in (("quire", a), ("llama.cpp", b), ("ratio", a / b)):
-                results[name][key].append(value)
-            print(f"cycle {cycle + 1}: {name}: {a:.1f} and {b:.1f} tokens/s, {a / b:.2f}x", flush=True)
-    table = {name: {**{key: spread(v) for key, v in row.items()}, "llama.cpp flash attention": flash[name]}
-             for name, row in results.items()}
-    for name, row in table.items():
-        print(f"{name}: {row['ratio']['median']:.2f}x [{row['ratio']['min']:.2f}, {row['ratio']['max']:.2f}]")
-    record("cpu", {"model": "gemma3-270m Q4_K_M", "threads": threads, "unit": "tokens/s",
+    """Tokens/s of the bare engine against llama.cpp: same file, same threads, alternating, limits of the machine beside."""
+    import cpu
+    folder = cpu.peer_folder()
+    models = {"gemma3-270m Q4_K_M": gemma()}
+    if not args.small:
+        models |= {f"Llama-3.2-1B's shape, {kind}": cpu.shape_1b(folder, kind) for kind in ("Q4_K_M", "Q8_0")}
+    table = {name: cpu.against_peer(folder, model, args, spread) for name, model in models.items()}
+    record("cpu", {"threads": os.cpu_count(), "unit": "tokens/s",
                    "peer": folder.parent.name.replace("build-", "llama.cpp as vendored in llama-cpp-python "),
                    "results": table})
+
+
+def bench_activations(args):
+    """How far int8 activations move the next token from float32 ones, beside llama.cpp's own, by format."""
+    import cpu
+    table = cpu.divergences(gemma(), 1 if args.small else len(cpu.KL_FORMATS))
+    record("activations", {"model": "gemma3-270m, its published Q4_K_M and what llama-quantize makes of it",
+                           "text": "README.md and the pages of docs/, windows of 512 tokens, second halves scored",
+                           "gate": "mean KL from float32 activations at most half of llama.cpp's own", "results": table})
 
 
 def bench_serve(args):

@@ -16,6 +16,7 @@ class Bench(NamedTuple):
 BENCHES = {
     "prefix-cache": Bench("prefix_cache", ("worker/kv", "worker/engine")),
     "cpu": Bench("cpu", (*CPU, *ENGINE)),
+    "activations": Bench("activations", ("kernels/cpu",)),
     "serve": Bench("serve", (*CPU, *ENGINE, *ROUTER, *WIRE)),
     "start": Bench("start", ("worker/load", "worker/main.cc", "worker/loaded_worker.cc", "cli/serve/serve.cc")),
     "sampling": Bench("sampling", ("kernels/sampling", "worker/sample")),

@@ -1,6 +1,7 @@
 // Speed of the CPU kernels on a model of Gemma 3 270M's shape, beside the limits of the machine in
 // the same run: quire-bench-kernels [threads] [isa] [repetitions] [name].
-// A name ("prefill 512", "decode 16") runs that one alone.
+// A name ("prefill 512", "decode 16") runs that one alone; "limits" prints those of the machine as
+// a line of JSON, and runs nothing.
 #include <time.h>
 
 #include <algorithm>
@@ -134,6 +135,12 @@ int Main(int argc, char** argv) {
   options.threads = argc > 1 ? std::atoi(argv[1]) : 2;
   if (argc > 2) options.isa = argv[2];
   const int repetitions = argc > 3 ? std::atoi(argv[3]) : 5;
+  if (argc > 4 && std::string(argv[4]) == "limits") {
+    const Limits limits = ProbeLimits(options.threads);
+    std::printf("{\"read_gb_per_s\": %.1f, \"fma_gflop_per_s\": %.0f, \"dot_gop_per_s\": %.0f}\n",
+                limits.read_gbytes, limits.fma_gflops, limits.dot_gops);
+    return 0;
+  }
   const SyntheticGemma model;
   Bench bench = Load(model, options);
   bench.Step(1, 0, 16);

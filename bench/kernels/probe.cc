@@ -41,6 +41,12 @@ Limits ProbeLimits(int threads) {
     sums[t * 8] += static_cast<uint64_t>(wide ? FmaLoopAvx512(kRounds) : FmaLoopAvx2(kRounds));
   });
   limits.fma_gflops = 1e-9 * threads * kRounds * kFlopsPerFmaRound / fma;
+  if (__builtin_cpu_supports("avx512vnni")) {
+    const double dot = Best(threads, [&](int t) {
+      sums[t * 8] += static_cast<uint64_t>(DotLoopAvx512Vnni(kRounds, t + threads));
+    });
+    limits.dot_gops = 1e-9 * threads * kRounds * kOpsPerDotRound / dot;
+  }
   static std::vector<uint64_t> memory(kWords, 1);
   const double read = Best(threads, [&](int t) {
     const size_t begin = kWords * t / threads;

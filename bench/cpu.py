@@ -1,0 +1,150 @@
+"""The benches of the CPU's engine: speed against llama.cpp, and how far int8 activations move a model.
+
+Models that are too large to fetch have true shapes and made-up weights: `quire make-weights`, then llama.cpp's own
+llama-quantize, so that both engines read the files that llama.cpp writes.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BIN = ROOT / "build" / "bin"
+MODELS = ROOT / ".cache" / "models"
+KL_WINDOWS = 21  # of 512 tokens; the second half of each is scored
+KL_FORMATS = ("Q4_K_M", "Q8_0", "Q5_K_M", "Q6_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
+
+
+def peer_folder():
+    built = subprocess.run(["bash", "bench/build_llama_cpp.sh"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    return pathlib.Path(built.stdout.strip().splitlines()[-1])
+
+
+def quantised(folder, source, kind):
+    """`source` as llama.cpp writes it in another format, beside it."""
+    to = source.parent / f"{kind}.gguf"
+    if not to.exists():
+        part = to.with_suffix(".part")
+        subprocess.run([folder / "llama-quantize", "--allow-requantize", source, part, kind, str(os.cpu_count())],
+                       check=True, capture_output=True)
+        part.rename(to)
+    return to
+
+
+def shape_1b(folder, kind):
+    """Llama-3.2-1B's shape. Q4_K_M is made from Q8_0, which holds the made-up weights nearly as they are."""
+    first = MODELS / "llama-1b-shape" / "model.gguf"
+    if not first.exists():
+        subprocess.run([BIN / "quire", "make-weights", "--dtype=q4_k", "Llama-3.2-1B", first.parent], check=True)
+    eight = quantised(folder, first, "Q8_0")
+    return eight if kind == "Q8_0" else quantised(folder, eight, kind)
+
+
+def engine(mode, model, **options):
+    command = [BIN / "engine_bench", f"--model={model}", f"--mode={mode}", f"--threads={os.cpu_count()}"]
+    command += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def llama_bench(folder, model, flash, prompt, generate, repeats):
+    done = subprocess.run([str(c) for c in (folder / "llama-bench", "-m", model, "-t", os.cpu_count(), "-p", prompt, "-n",
+                                            generate, "-fa", flash, "-r", repeats, "-o", "json")],
+                          capture_output=True, text=True, check=True)
+    rows = json.loads(done.stdout[done.stdout.index("["):])
+    return max(row["avg_ts"] for row in rows)
+
+
+def llama_batched(folder, model, flash, batch, context, tokens):
+    command = [folder / "llama-batched-bench", "-m", model, "-t", os.cpu_count(), "-c", batch * (context + tokens) + 64,
+               "-b", 2048, "-ub", 512, "-npp", context, "-ntg", tokens, "-npl", batch, "-fa", "on" if flash else "off",
+               "--output-format", "jsonl"]
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")][-1]["speed_tg"]
+
+
+def cells(folder, model, small):
+    """Of one model: name to (ours, the peer's by its flash attention)."""
+    found = {
+        "prefill 512": (lambda: engine("prefill", model, tokens=512, repeats=1),
+                        lambda fa: llama_bench(folder, model, fa, 512, 0, 1)),
+        "decode batch 1": (lambda: engine("decode", model, batch=1, tokens=48, repeats=1),
+                           lambda fa: llama_bench(folder, model, fa, 0, 48, 1)),
+        "decode batch 4": (lambda: engine("decode", model, batch=4, context=128, tokens=24, repeats=1, warmups=0),
+                           lambda fa: llama_batched(folder, model, fa, 4, 128, 24)),
+        "decode batch 16": (lambda: engine("decode", model, batch=16, context=128, tokens=24, repeats=1, warmups=0),
+                            lambda fa: llama_batched(folder, model, fa, 16, 128, 24)),
+    }
+    if not small:
+        found["prefill 4096"] = (lambda: engine("prefill", model, tokens=4096, repeats=1, warmups=0),
+                                 lambda fa: llama_bench(folder, model, fa, 4096, 0, 1))
+    return found
+
+
+def against_peer(folder, model, args, spread):
+    """Every cell in turns, the peer with its better setting of flash attention, the machine's limits beside each."""
+    table = cells(folder, model, args.small)
+    flash = {name: max((0, 1), key=peer) for name, (_, peer) in table.items()}
+    rows = {name: {"quire": [], "llama.cpp": [], "ratio": [], "read GB/s": [], "int8 Gop/s": []} for name in table}
+    for cycle in range(args.cycles):
+        for name, (mine, peer) in table.items():
+            limits = probes()
+            ours = mine()["tokens_per_second"]
+            theirs = peer(flash[name])
+            for key, value in zip(rows[name], (ours, theirs, ours / theirs, limits["read_gb_per_s"], limits["dot_gop_per_s"])):
+                rows[name][key].append(value)
+            print(f"cycle {cycle + 1}: {model.name} {name}: {ours:.1f} and {theirs:.1f} tokens/s, {ours / theirs:.2f}x; "
+                  f"{limits['read_gb_per_s']} GB/s", flush=True)
+    return {name: {**{key: spread(values) for key, values in row.items()}, "llama.cpp flash attention": flash[name]}
+            for name, row in rows.items()}
+
+
+def probes():
+    """Of both cores: reading in GB/s, and int8 dot products in Gop/s, as one run of a second gives them."""
+    done = subprocess.run([str(BIN / "quire-bench-kernels"), str(os.cpu_count()), "auto", "0", "limits"],
+                          capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def kl_text():
+    """Pages of this tree, the same for both engines."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
+    to = ROOT / ".cache" / "kl_text.txt"
+    to.write_text("".join(page.read_text() for page in pages))
+    return to
+
+
+def peer_divergence(folder, exact, model, text):
+    """llama.cpp's own mean divergence on the file, from the same weights as float32."""
+    base = ROOT / ".cache" / "kl_base.bin"
+    common = ["-f", text, "-t", os.cpu_count(), "-c", 512, "--chunks", KL_WINDOWS]
+    if not base.exists():
+        subprocess.run([str(c) for c in (folder / "llama-perplexity", "-m", exact, *common, "--save-all-logits", base)],
+                       check=True, capture_output=True)
+    done = subprocess.run([str(c) for c in (folder / "llama-perplexity", "-m", model, *common, "--kl-divergence",
+                                            "--kl-divergence-base", base)], check=True, capture_output=True, text=True)
+    found = re.search(r"Mean +KLD: +([0-9.eE+-]+) *± *([0-9.eE+-]+)", done.stdout + done.stderr)
+    return {"mean_kl": float(found.group(1)), "standard_error": float(found.group(2))}
+
+
+def divergences(source, formats):
+    """Of the first formats, made from the published file: ours and llama.cpp's."""
+    folder, text = peer_folder(), kl_text()
+    table = {}
+    for kind in KL_FORMATS[:formats]:
+        model = source if kind == "Q4_K_M" else quantised(folder, source, kind)
+        exact = model.with_name(f"{kind}-F32.gguf")
+        if not exact.exists():
+            subprocess.run([folder / "llama-quantize", "--allow-requantize", model, exact, "F32", str(os.cpu_count())],
+                           check=True, capture_output=True)
+        command = [BIN / "activations_bench", f"--model={model}", f"--text={text}", f"--windows={KL_WINDOWS}",
+                   f"--threads={os.cpu_count()}"]
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True)
+        rows = {"quire": json.loads(done.stdout), "llama.cpp": peer_divergence(folder, exact, model, text)}
+        (ROOT / ".cache" / "kl_base.bin").unlink()
+        exact.unlink()
+        rows["ratio"] = round(rows["quire"]["mean_kl"] / rows["llama.cpp"]["mean_kl"], 3)
+        print(kind, json.dumps(rows), flush=True)
+        table[kind] = rows
+    return table
