@@ -43,6 +43,19 @@ FieldError ReadBody(std::string_view body, const RequestLimits& limits, Value& o
   return std::nullopt;
 }
 
+FieldError ChargeMore(const RequestLimits& limits, size_t bytes) {
+  if (limits.hold == nullptr || limits.hold->TryResize(limits.hold->bytes() + bytes)) {
+    return std::nullopt;
+  }
+  return TooManyLargeRequests();
+}
+
+std::string_view TextMember(const json::Object& object, std::string_view key) {
+  const Value* value = json::Find(object, key);
+  return value != nullptr && value->is_string() ? json::View(value->get_string())
+                                                : std::string_view();
+}
+
 FieldError ReadBool(const Value& value, std::string_view name, bool& out) {
   auto read = json::AsBool(value, name);
   if (!read.ok()) return Bad(name, read.status());

@@ -26,6 +26,12 @@ absl::StatusOr<json::Value> ReadJson(std::string_view text, const RequestLimits&
 // again.
 FieldError ReadBody(std::string_view body, const RequestLimits& limits, json::Value& out);
 
+// Charges what will be made out of a body, before it is made.
+FieldError ChargeMore(const RequestLimits& limits, size_t bytes);
+
+// The text of a member; empty where it is none, or absent.
+std::string_view TextMember(const json::Object& object, std::string_view key);
+
 FieldError ReadBool(const json::Value& value, std::string_view name, bool& out);
 FieldError ReadFloat(const json::Value& value, std::string_view name, std::optional<float>& out);
 FieldError ReadInt(const json::Value& value, std::string_view name, std::optional<int32_t>& out);

@@ -203,6 +203,7 @@ Result<int32_t> ResolveMaxTokens(const SamplingOptions& options, const PromptSiz
   if (prompt.tokens >= model.max_model_len) return TooLong(prompt, model);
   const int32_t rest = static_cast<int32_t>(model.max_model_len - prompt.tokens);
   if (!options.max_tokens) return rest_of_context ? rest : std::min(rest, kCompletionMaxTokens);
+  if (options.max_tokens_at_most && *options.max_tokens > rest) return rest;
   if (*options.max_tokens < 0 || *options.max_tokens > rest) {
     return InvalidField(options.max_tokens_field,
                         "is " + std::to_string(*options.max_tokens) + "; the prompt of " +

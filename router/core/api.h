@@ -56,6 +56,7 @@ struct SamplingOptions {
 #undef QUIRE_LIST
   std::optional<uint64_t> seed;
   std::string_view max_tokens_field = "max_tokens";  // what the client called it, a literal
+  bool max_tokens_at_most = false;  // more than the context has room for is cut, not refused
   std::vector<std::string> stop;
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
