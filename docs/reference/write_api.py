@@ -12,6 +12,11 @@ TARGET = ROOT / "docs" / "reference" / "api.md"
 ROUTES = {
     "/v1/chat/completions": "OpenAI's chat completions, whole or as a stream of events",
     "/v1/completions": "OpenAI's completions, of one prompt or several, of text or token ids",
+    "/v1/responses": "OpenAI's responses, whole or as a stream of events ([agents](../how-to/agents.md))",
+    "/v1/responses/input_tokens": "how many tokens the body's prompt has",
+    "/v1/responses/": "404: a router keeps no responses, so none can be read, cancelled or deleted",
+    "/v1/messages": "Anthropic's messages, whole or as a stream of events ([agents](../how-to/agents.md))",
+    "/v1/messages/count_tokens": "how many tokens the body's prompt has",
     "/v1/models": "the served models that the key may use",
     "/v1/models/": "one of them",
     "/tokenize": "token ids (and texts of them) of a prompt or a chat",
@@ -58,6 +63,38 @@ FIELDS = {
     "continue_final_message": "goes on with the last message instead of answering it",
     "chat_template_kwargs": "an object for the template",
 }
+AGENT_FIELDS = {
+    "responses": {
+        "model": "a served name; may be left out where there is one only",
+        "input": "a text, or items: messages, function and custom tool calls with their outputs, reasoning",
+        "instructions": "a system message in front of the input",
+        "tools": "functions, custom tools, and namespaces of them; built-in tools are left out of the prompt and counted (`quire_router_tools_left_out_total`)",
+        "tool_choice": "`auto`, `none`, `required`, a function or custom tool, or `allowed_tools`; a built-in tool is refused",
+        "parallel_tool_calls": "false: at most one call in an answer",
+        "text": "`format`: `text`, `json_object` or `json_schema`",
+        "reasoning": "`effort`; there are no summaries, the thoughts themselves are in the answer",
+        "include": "`reasoning.encrypted_content`: thoughts also as a text to send back unread (base64, not secret); `message.output_text.logprobs`",
+        "max_output_tokens": "at most so many, and at most what the context has room for",
+        "top_logprobs": "how many of the best beside the chosen token, 0 to 20",
+        "stream": "events instead of one answer",
+        "prompt_cache_key": "names the session, like the header `x-session-id`",
+        "previous_response_id": "refused with the code `previous_response_not_found`: send the whole conversation",
+        "truncation": "taken; a prompt that is too long is refused, and nothing is cut away",
+    },
+    "messages": {
+        "model": "a served name",
+        "messages": "turns of blocks: text, thinking, tool_use and tool_result; images and documents are refused",
+        "max_tokens": "at most so many, and at most what the context has room for",
+        "system": "a text or text blocks; Claude Code's billing header, which differs in each request, is left out",
+        "tools": "tools with an `input_schema`; Anthropic's own are left out of the prompt and counted (`quire_router_tools_left_out_total`), and so are deferred ones until a result refers to them",
+        "tool_choice": "`auto`, `any`, `tool` or `none`, with `disable_parallel_tool_use`",
+        "stop_sequences": "texts that end the answer",
+        "stream": "events instead of one answer",
+        "thinking": "`enabled` with `budget_tokens`, `disabled` or `adaptive`; `display: omitted` puts the thoughts into the signature (base64, not secret)",
+        "output_config": "`effort`; `format` with a JSON schema",
+        "metadata": "`user_id` names the session, like the header `x-session-id`",
+    },
+}
 SAMPLING = {
     "seed": "drawn where none comes; the first chunk has it",
     "min_tokens": "[0, max_tokens]",
@@ -89,7 +126,7 @@ CONSTRAINTS = {
     "structural_tag": "SGLang's, as vLLM has it",
 }
 HEADERS = [
-    ("`Authorization: Bearer KEY`", "request", "an API key, where the router has some"),
+    ("`Authorization: Bearer KEY`, `x-api-key: KEY`", "request", "an API key, where the router has some"),
     ("`x-request-id`", "both", "names the request in logs, records and `quire trace`; made up where none comes"),
     ("`traceparent`", "request", "W3C trace context, gone on with ([tracing](../tracing.md))"),
     ("`tracestate`", "request", "beside it, handed on as it came, up to 512 bytes"),
@@ -98,6 +135,7 @@ HEADERS = [
     ("`x-request-timeout-ms`, `x-quire-timeout`", "request", "the time that the client gives it"),
     ("`x-quire-tenant`", "request", "the tenant, from a key that may name one"),
     ("`X-Quire-Worker`", "answer", "the worker that began it"),
+    ("`request-id`", "answer", "of `/v1/messages`: the same as `x-request-id`"),
     ("`Retry-After`", "answer", "seconds until it makes sense to come back, with 429 and 503"),
     ("`Inference-Header-Content-Length`", "both", "of `/v2/…/infer`: how many bytes of the body are JSON"),
 ]
@@ -136,6 +174,26 @@ def constraint_table():
     return ["### What an answer must be", "", "In completions and chat, in gRPC as `response_format`, and among the sampling keys of the Open Inference "
             "Protocol; one in a request.", "", "| field | what it is |", "|---|---|",
             *[f"| `{name}` | {CONSTRAINTS[name]} |" for name in names], ""]
+
+
+def agent_tables(api):
+    """The fields of /v1/responses or /v1/messages."""
+    text = (ROOT / f"router/{api}/request.cc").read_text().split("constexpr Field kFields[] = {")[1].split("\n};")[0]
+    words, served, sampling, harmless, refused = dict(AGENT_FIELDS[api]), [], [], [], []
+    for name, reader in re.findall(r'\{"(\w+)",\s*(\w*)', text):
+        if reader in ONLY:
+            refused.append(f"`{name}`")
+        elif reader == "Ignore":
+            harmless.append(f"`{name}`")
+        elif reader == "ReadSamplingField":
+            sampling.append(f"`{name}`")
+        else:
+            served.append(f"| `{name}` | {words.pop(name)} |")
+    if words:
+        sys.exit(f"write_api.py: described and not served in {api}: {sorted(words)}")
+    return ["| field | what it is |", "|---|---|", *served, "",
+            f"Sampling, as above: {', '.join(sampling)}. Taken and without effect: {', '.join(harmless)}. "
+            f"Refused unless false or empty: {', '.join(refused)}."]
 
 
 def sampling_comments():
@@ -209,6 +267,8 @@ def document():
              "What is below `/v1/` is below `/openai/v1/` too, where runtimes of KServe have it.", "", *public,
              "", "### Headers", "", "| header | of | what it is |", "|---|---|---|", *[f"| {a} | {b} | {c} |" for a, b, c in HEADERS],
              "", "## Bodies of completions and chat", "", *field_tables(),
+             "", "## Bodies of /v1/responses", "", *agent_tables("responses"),
+             "", "## Bodies of /v1/messages", "", *agent_tables("messages"),
              "", "## Operators", "", "On `--admin-port`, 127.0.0.1 only, with the token of `--admin-token-file` as Bearer.", "", *admin,
              "", "## gRPC", "",
              "On the same two ports, with reflection and `grpc.health.v1.Health`. A key travels as metadata `authorization: Bearer KEY`, "

@@ -14,6 +14,7 @@ CODES = {
     "invalid_value": ("the field named in `param` is wrong, or asks for what is not served", "mend that field"),
     "context_length_exceeded": ("prompt or chat has more tokens than the model's context holds with an answer; the message has the numbers",
                                 "send less, or set `truncate_prompt_tokens`"),
+    "previous_response_not_found": ("`/v1/responses` was given `previous_response_id`; a router keeps no responses", "send the whole conversation as `input`"),
     "bad_request": ("not HTTP as it should be: version, framing, Host, the target", "mend the client"),
     "invalid_api_key": ("no key, or one that the router does not know", "give a key"),
     "permission_denied": ("the key may not do that (another tenant's name)", "use another key"),
@@ -119,6 +120,7 @@ def codes_of_kinds():
     names = {k: [n for n in re.findall(r'"(\w+)"', v) if n != "model"] for k, v in found.items()}
     # Reasons of their own, where the code says too little.
     text = text_of("router/core/result.h") + text_of("router/dispatch/refusal.cc") + text_of("router/chat/sampling.cc")
+    text += text_of("router/responses/request.cc")
     for constant, name in re.findall(r'constexpr std::string_view (k\w+) = "(\w+)";', text):
         for kind in set(re.findall(rf"ApiCode::k(\w+),[^;]*?\b{constant}\}}", text, re.S)):
             names[kind].append(name)
@@ -204,10 +206,13 @@ def document():
         '{"error": {"message": "max_tokens: must be at least 1; try 16", "type": "invalid_request_error", "param": "max_tokens", '
         '"code": "invalid_value"}}', "```", "",
         "`message` says what is wrong, where, and a value that works; `param` is the field in the client's spelling, where there is one; `code` is "
-        "for programs.", "Under `/v2` the object is the Open Inference Protocol's, `{\"error\": \"message\"}`, with the same status.", "",
+        "for programs.", "Under `/v2` the object is the Open Inference Protocol's, `{\"error\": \"message\"}`, with the same status.",
+        "Under `/v1/messages` it is Anthropic's, `{\"type\": \"error\", \"error\": {\"type\", \"message\"}, \"request_id\"}`, and a 503 is a "
+        "529, `overloaded_error`.", "",
         *code_table(), "",
         "A stream that has begun cannot change its status: it ends in an event with the same `error` object and without `[DONE]`; where the answer "
-        "can be resumed at another", "router, that event holds what is needed for it (`router/README.md`).", "",
+        "can be resumed at another", "router, that event holds what is needed for it (`router/README.md`).",
+        "A stream of `/v1/responses` ends in `response.failed`, whose `response.error` has the code, and one of `/v1/messages` in the event `error`.", "",
         "## What a router refuses at a limit", "By cause in `quire_router_refused_requests_total`.", "", *cause_table(), "", bodies_line(), "",
         "## What a worker refuses",
         "By code in `quire_worker_refused_total`. A client sees it only where no other worker may be asked, or none would do better.", "",

@@ -84,6 +84,9 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
                               "Clients given up because they took their answer too slowly")),
       http_unknown_fields(Add(m, "quire_router_http_unknown_fields_total",
                               "Unknown JSON fields of requests, ignored")),
+      tools_left_out(
+          Add(m, "quire_router_tools_left_out_total",
+              "Tools of requests that the model was not shown: they run at their maker")),
       client_disconnects(Add(m, "quire_router_client_disconnects_total",
                              "HTTP clients that left before their answer's end")),
       stream_error_events(Add(m, "quire_router_stream_error_events_total",

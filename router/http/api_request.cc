@@ -20,14 +20,6 @@ using json::Value;
 constexpr size_t kMaxUnknownFieldsListed = 16;
 constexpr size_t kMaxMessages = 16'384;
 
-// For requests that will be made next: their memory is charged before.
-FieldError Charge(const RequestLimits& limits, size_t bytes) {
-  if (limits.hold == nullptr || limits.hold->TryResize(limits.hold->bytes() + bytes)) {
-    return std::nullopt;
-  }
-  return TooManyLargeRequests();
-}
-
 // They are made, and their source is released.
 void ChargeOnly(const RequestLimits& limits, const std::vector<GenerateRequest>& requests) {
   if (limits.hold == nullptr) return;
@@ -106,7 +98,7 @@ FieldError ReadPrompts(ApiDraft& draft, const RequestLimits& limits) {
     if (element.is_string()) bytes += element.get_string().size();
     if (element.is_array()) bytes += element.get_array().size() * kBytesPerPromptToken;
   }
-  if (auto problem = Charge(limits, bytes)) return problem;
+  if (auto problem = ChargeMore(limits, bytes)) return problem;
   if (draft.common.resume && list.size() > 1) {
     return InvalidField("resume", "is served for one prompt at a time");
   }
@@ -330,7 +322,7 @@ std::optional<ApiError> ParseApiRequest(ApiKind kind, std::string_view body,
   if (auto problem = ReadBody(body, limits, root)) return problem;
   ApiDraft draft(out);
   const unsigned where = kind == ApiKind::kChat ? kInChat : kInCompletion;
-  if (auto problem = Charge(limits, body.size())) return problem;  // what is taken out of it
+  if (auto problem = ChargeMore(limits, body.size())) return problem;  // what is taken out of it
   if (auto problem = ReadFields(root.get_object(), where, limits, draft)) return problem;
   if (auto problem = SettleSampling(kind, draft)) return problem;
   if (auto problem = CheckTruncation(draft.common.truncate_prompt_tokens)) return problem;

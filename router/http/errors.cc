@@ -32,6 +32,7 @@ constexpr StatusText kReasons[] = {
     {503, "Service Unavailable"},
     {504, "Gateway Timeout"},
     {505, "HTTP Version Not Supported"},
+    {529, "Overloaded"},
 };
 
 const char* TypeOf(int status) {
@@ -149,6 +150,7 @@ HttpResponse ErrorResponse(const ApiError& error) {
   HttpResponse response;
   response.status = HttpStatusOf(error.code);
   response.body = ErrorJson(error);
+  response.error = error.message;
   if (error.code == ApiCode::kRateLimited || error.code == ApiCode::kUnavailable) {
     // OpenAI's clients do not retry at all when the delay is more than two minutes.
     const uint32_t wait_ms = std::clamp<uint32_t>(error.retry_after_ms, 1000, 119'000);
@@ -164,6 +166,7 @@ HttpResponse ErrorResponse(int status, std::string_view message, std::string_vie
   HttpResponse response;
   response.status = status;
   response.body = WriteError({message, TypeOf(status), "", code});
+  response.error = message;
   return response;
 }
 

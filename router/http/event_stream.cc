@@ -37,7 +37,7 @@ void EventStream::OnTimer() {
   const Micros silence = services_.limits.sse_keep_alive;
   if (!begun_ || services_.executor.clock().Now() >= last_write_ + silence) {
     Begin();
-    Write(": keep-alive\n\n");
+    Write(keep_alive_);
   }
   timer_.Set(last_write_ + silence, [this] { OnTimer(); });
 }

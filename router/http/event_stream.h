@@ -25,6 +25,8 @@ class EventStream {
   void BeginInTime() {
     timer_.SetIn(services_.limits.sse_commit_after, [this] { OnTimer(); });
   }
+  // What breaks a silence; a comment where nothing is set. A literal.
+  void KeepAliveBy(std::string_view bytes) { keep_alive_ = bytes; }
   void Begin();
   bool begun() const { return begun_; }
   // Returns how many bytes have been queued in all. Writing none is fine: the head of the answer
@@ -42,6 +44,7 @@ class EventStream {
   HttpServices& services_;
   Exchange& exchange_;
   std::string worker_;
+  std::string_view keep_alive_ = ": keep-alive\n\n";
   Micros last_write_ = 0;
   Timer timer_{services_.executor};  // begins, then keeps alive
   bool begun_ = false;

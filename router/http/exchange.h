@@ -46,6 +46,7 @@ struct HttpResponse {
   HeaderList headers;
   std::string body;
   std::shared_ptr<const std::string> shared_body = nullptr;  // instead of it, for many clients
+  std::string error = {};  // of a refusal: its sentence, for APIs whose errors have another shape
 };
 
 class Exchange {

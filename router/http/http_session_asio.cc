@@ -223,6 +223,7 @@ void HttpSession::RefuseHead() {
 void HttpSession::OnParseError(const error_code& error) {
   if (error == beast_http::error::body_limit) {
     services_.counters.http_bodies_too_large.Add();
+    ReadTarget();
     Refuse(413,
            "the body is larger than the limit of " +
                std::to_string(services_.limits.max_body_bytes) + " bytes (--max-body-bytes)",

@@ -80,9 +80,11 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   bool CheckBodyType();  // false: refused
   void ReadOrigin();
   void AppendCors();
+  void ShapeError(HttpResponse& response) const;
   void OnParseError(const boost::beast::error_code& error);
   void Refuse(int status, std::string_view message, std::string_view code);
   void Refuse(HttpResponse response);
+  void ReadTarget();
   void ReadHead();
   HttpRequest TakeRequest();
   void BeginAnswer();
@@ -131,6 +133,7 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   bool continue_sent_ = false;
   HttpRequest request_;  // what the head says of the one that is being read
   bool target_usable_ = true;
+  bool of_messages_ = false;  // its path is of Anthropic's API, whose errors have their own shape
   Access access_ = Access::kKey;  // of its path
   std::string cors_origin_;  // origin that may read the answer; empty: none was sent, or it may not
 

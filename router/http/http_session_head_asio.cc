@@ -8,6 +8,7 @@
 #include "router/http/browser_guard.h"
 #include "router/http/errors.h"
 #include "router/http/http_session_asio.h"
+#include "router/messages/errors.h"
 
 namespace quire {
 namespace {
@@ -33,6 +34,19 @@ BrowserWords WordsOf(const Head& head) {
           StdView(head["sec-fetch-site"])};
 }
 
+// A key as Anthropic's clients send it counts as if it came as OpenAI's do, which goes first.
+struct ShownKey {
+  explicit ShownKey(const Head& head) : bearer(StdView(head[beast_http::field::authorization])) {
+    const std::string_view key = StdView(head["x-api-key"]);
+    if (!bearer.empty() || key.empty()) return;
+    made = "Bearer " + std::string(key);
+    bearer = made;
+  }
+
+  std::string made;
+  std::string_view bearer;
+};
+
 // Without any credential.
 bool IsOpen(const HttpServices& services, Access access) {
   switch (access) {
@@ -50,11 +64,16 @@ bool IsOpen(const HttpServices& services, Access access) {
 
 }  // namespace
 
+void HttpSession::ReadTarget() {
+  target_usable_ = PathOfTarget(StdView(parser_->get().target()), request_.path);
+  of_messages_ = target_usable_ && messages::IsPath(request_.path);
+}
+
 void HttpSession::ReadHead() {
   const auto& head = parser_->get();
   HttpRequest& request = request_;
   request.method = std::string(StdView(head.method_string()));
-  target_usable_ = PathOfTarget(StdView(head.target()), request.path);
+  ReadTarget();
   const std::string_view id = StdView(head["x-request-id"]);
   request.request_id = UsableRequestId(id) ? std::string(id) : NewRequestId(services_.rng);
   request.traceparent = std::string(StdView(head["traceparent"]).substr(0, 256));
@@ -148,11 +167,12 @@ bool HttpSession::Authorize() {
   }
   // A browser sends a preflight request before it sends a key.
   if (head.method() == beast_http::verb::options && !cors_origin_.empty()) return true;
-  const size_t authorizations = head.count(beast_http::field::authorization);
-  const size_t tenants = head.count("x-quire-tenant");
-  Result<KeyRing::Tenant> tenant = keys->Authenticate(
-      {StdView(head[beast_http::field::authorization]), StdView(head["x-quire-tenant"]),
-       authorizations > 1 || tenants > 1, seat_->ClientOf(AllOf(head, "x-forwarded-for"))});
+  const bool several = head.count(beast_http::field::authorization) > 1 ||
+                       head.count("x-api-key") > 1 || head.count("x-quire-tenant") > 1;
+  const ShownKey key(head);
+  Result<KeyRing::Tenant> tenant =
+      keys->Authenticate({key.bearer, StdView(head["x-quire-tenant"]), several,
+                          seat_->ClientOf(AllOf(head, "x-forwarded-for"))});
   if (tenant.ok()) {
     seat_->has_shown_key = true;
     if (!of_operators) request_.tenant = std::move(tenant.value());

@@ -12,6 +12,7 @@
 #include "common/runtime/must_wait_asio.h"
 #include "router/http/errors.h"
 #include "router/http/http_session_asio.h"
+#include "router/messages/errors.h"
 
 namespace quire {
 namespace {
@@ -61,6 +62,7 @@ void HttpSession::AppendHead(int status, std::string_view content_type, const He
     out_ += "Transfer-Encoding: chunked\r\n";
   }
   out_ += "X-Request-Id: " + request_id_ + "\r\n";
+  if (of_messages_) out_ += "Request-Id: " + request_id_ + "\r\n";
   if (!trace_response_.empty()) out_ += "traceresponse: " + trace_response_ + "\r\n";
   AppendCors();
   for (const auto& [name, value] : headers) out_ += name + ": " + value + "\r\n";
@@ -76,13 +78,20 @@ void HttpSession::AppendCors() {
     out_ +=
         "Access-Control-Allow-Methods: GET, HEAD, POST\r\n"
         "Access-Control-Allow-Headers: authorization, content-type, x-request-id, x-session-id, "
-        "x-request-timeout-ms, x-quire-timeout, traceparent, tracestate\r\n"
+        "x-request-timeout-ms, x-quire-timeout, traceparent, tracestate, x-api-key, "
+        "anthropic-version, anthropic-beta\r\n"
         "Access-Control-Max-Age: 600\r\n";
   } else {
     out_ +=
-        "Access-Control-Expose-Headers: x-request-id, x-quire-worker, retry-after, "
+        "Access-Control-Expose-Headers: x-request-id, request-id, x-quire-worker, retry-after, "
         "traceresponse\r\n";
   }
+}
+
+void HttpSession::ShapeError(HttpResponse& response) const {
+  if (!of_messages_ || response.error.empty()) return;
+  response.status = messages::StatusOf(response.status);
+  response.body = messages::ErrorJson(response.status, response.error, request_id_);
 }
 
 void HttpSession::Reply(HttpResponse response) {
@@ -90,6 +99,7 @@ void HttpSession::Reply(HttpResponse response) {
   if (response.body.size() > kJoinedBytes && !ChargeWaiting(response.body.size())) {
     response = ErrorResponse(TooMuchHeld());
   }
+  ShapeError(response);
   if (response.shared_body == nullptr && response.body.size() > kJoinedBytes) {
     response.shared_body = std::make_shared<const std::string>(std::move(response.body));
     response.body.clear();
@@ -253,6 +263,7 @@ void HttpSession::AnswerWritten() {
   call_.reset();
   waiting_.Resize(0);
   request_id_.clear();
+  of_messages_ = false;
   if (!keep_alive_ || shared_.draining) {
     Linger();
     return;

@@ -7,6 +7,7 @@
 #include "common/ascii.h"
 #include "common/json/json.h"
 #include "router/core/result.h"
+#include "router/http/agent_routes.h"
 #include "router/http/api_request.h"
 #include "router/http/errors.h"
 #include "router/http/fleet_view.h"
@@ -159,6 +160,13 @@ CallPtr FleetLive(HttpServices& services, HttpRequest, Exchange& exchange) {
 constexpr Route kRoutes[] = {
     {Access::kKey, "POST", "/v1/chat/completions", ChatCompletions},
     {Access::kKey, "POST", "/v1/completions", Completions},
+    {Access::kKey, "POST", "/v1/responses", CreateResponse},
+    {Access::kKey, "POST", "/v1/responses/input_tokens", CountResponseInput},
+    {Access::kKey, "GET", "/v1/responses/", NoResponse},
+    {Access::kKey, "DELETE", "/v1/responses/", NoResponse},
+    {Access::kKey, "POST", "/v1/responses/", NoResponse},
+    {Access::kKey, "POST", "/v1/messages", CreateMessage},
+    {Access::kKey, "POST", "/v1/messages/count_tokens", CountMessageTokens},
     {Access::kKey, "GET", "/v1/models", ListModels},
     {Access::kKey, "GET", "/v1/models/", OneModel},
     {Access::kKey, "POST", "/tokenize", BeginTokenize},

@@ -22,6 +22,7 @@ LIMITS = {
     "key_file": ("router/keys/key_table.h", "kMaxKeyFileBytes"),
     "metrics_text": ("router/worker_metrics.h", "kMaxWorkerMetricsBytes"),
     "model_config": ("worker/load/model_files.h", "kMaxConfigBytes"),
+    "agent_request": REQUEST,
     "open_inference": REQUEST,
     "quantisation": ("worker/load/model_files.h", "kMaxConfigBytes"),
     "rank_messages": ("worker/ranks/host_channel.h", "kMaxMessageBytes"),

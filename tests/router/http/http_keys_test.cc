@@ -18,6 +18,7 @@ struct Census {
   std::string target = {};  // what is asked for, where it is not the path itself
   int beta_status = 200;    // for a tenant that may use another model only
   bool operators = false;   // for holders of the admin token alone: no client's key opens it
+  int own_status = 200;     // for a tenant that may use the model
 };
 
 // What each route shall be, off loopback. A route that is not listed here fails the test.
@@ -26,6 +27,15 @@ const std::vector<Census>& Expected() {
       {"POST", "/v1/chat/completions", false,
        R"({"model":"demo","messages":[{"role":"user","content":"x"}]})", "", 404},
       {"POST", "/v1/completions", false, R"({"model":"demo","prompt":"x"})", "", 404},
+      {"POST", "/v1/responses", false, R"({"model":"demo","input":"x"})", "", 404},
+      {"POST", "/v1/responses/input_tokens", false, R"({"model":"demo","input":"x"})", "", 404},
+      {"GET", "/v1/responses/", false, "", "/v1/responses/resp_1", 404, false, 404},
+      {"DELETE", "/v1/responses/", false, "", "/v1/responses/resp_1", 404, false, 404},
+      {"POST", "/v1/responses/", false, "", "/v1/responses/resp_1/cancel", 404, false, 404},
+      {"POST", "/v1/messages", false,
+       R"({"model":"demo","max_tokens":3,"messages":[{"role":"user","content":"x"}]})", "", 404},
+      {"POST", "/v1/messages/count_tokens", false,
+       R"({"model":"demo","messages":[{"role":"user","content":"x"}]})", "", 404},
       {"GET", "/v1/models", false},
       {"GET", "/v1/models/", false, "", "/v1/models/demo", 404},
       {"POST", "/tokenize", false, R"({"model":"demo","prompt":"x"})", "", 404},
@@ -51,8 +61,8 @@ const std::vector<Census>& Expected() {
 
 std::string Request(const Census& census, const std::string& headers) {
   const std::string target(census.target.empty() ? std::string(census.path) : census.target);
-  return census.method == "POST" ? EdgeHarness::Post(target, census.body, headers)
-                                 : EdgeHarness::Get(target, headers);
+  if (census.method == "POST") return EdgeHarness::Post(target, census.body, headers);
+  return std::string(census.method) + EdgeHarness::Get(target, headers).substr(3);
 }
 
 std::string Bearer(const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; }
@@ -83,11 +93,12 @@ TEST(HttpKeys, CensusOfRoutesAndCredentials) {
       EXPECT_EQ(refused.status, census.open ? 200 : 401) << wrong;
       if (census.open) continue;
       EXPECT_NE(refused.body.find("\"type\":\"authentication_error\""), std::string::npos);
-      EXPECT_NE(refused.body.find("\"code\":\"invalid_api_key\""), std::string::npos);
+      const bool has_code = !census.path.starts_with("/v1/messages");
+      EXPECT_EQ(refused.body.find("\"code\":\"invalid_api_key\"") != std::string::npos, has_code);
       EXPECT_EQ(refused.headers.at("www-authenticate"), "Bearer");
       EXPECT_EQ(refused.body.find("wrong-key"), std::string::npos);
     }
-    EXPECT_EQ(edge.Ask(Request(census, Bearer(kAcmeKey))).status, 200);
+    EXPECT_EQ(edge.Ask(Request(census, Bearer(kAcmeKey))).status, census.own_status);
     // Another tenant's name under a key of one's own, and another tenant's model.
     const int claimed =
         edge.Ask(Request(census, Bearer(kAcmeKey) + "x-quire-tenant: beta\r\n")).status;
@@ -102,6 +113,21 @@ TEST(HttpKeys, CensusOfRoutesAndCredentials) {
   EXPECT_EQ(edge.Ask(EdgeHarness::Get("/health/../v1/models")).status, 401);
   EXPECT_EQ(edge.Ask(EdgeHarness::Get("/v1%2Fmodels")).status, 401);
   EXPECT_EQ(edge.Ask("GET http://x/v1/models HTTP/1.1\r\nHost: x\r\n\r\n").status, 401);
+}
+
+TEST(HttpKeys, AKeyMayComeAsAnthropicsClientsSendIt) {
+  EdgeHarness edge({}, TestKeys());
+  const auto ask = [&](const std::string& headers) {
+    return edge.Ask(EdgeHarness::Get("/v1/models", headers)).status;
+  };
+  const std::string good = std::string("X-Api-Key: ") + kAcmeKey + "\r\n";
+  EXPECT_EQ(ask(good), 200);
+  EXPECT_EQ(ask("x-api-key: wrong-key\r\n"), 401);
+  EXPECT_EQ(ask("x-api-key:\r\n"), 401);
+  EXPECT_EQ(ask(good + good), 401) << "which of them?";
+  // Authorization goes first: clients that know both send it on purpose.
+  EXPECT_EQ(ask(Bearer(kAcmeKey) + "x-api-key: wrong-key\r\n"), 200);
+  EXPECT_EQ(ask(Bearer("wrong-key") + good), 401);
 }
 
 TEST(HttpKeys, MetricsAskForTheAdminTokenWhereTheyAreNotOpen) {
@@ -174,8 +200,9 @@ TEST(HttpKeys, WithoutKeysNothingIsAsked) {
   EdgeHarness edge;
   for (const Census& census : Expected()) {
     if (census.operators) continue;
-    EXPECT_EQ(edge.Ask(Request(census, "")).status, 200) << census.path;
-    EXPECT_EQ(edge.Ask(Request(census, "x-quire-tenant: acme\r\n")).status, 200) << census.path;
+    for (const char* headers : {"", "x-quire-tenant: acme\r\n"}) {
+      EXPECT_EQ(edge.Ask(Request(census, headers)).status, census.own_status) << census.path;
+    }
   }
   edge.OnLoop([&] {
     for (const GenerateRequest& request : edge.pipeline.seen) EXPECT_EQ(request.tenant, nullptr);

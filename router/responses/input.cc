@@ -1,0 +1,190 @@
+#include "router/responses/input.h"
+
+#include <algorithm>
+
+#include "router/core/result.h"
+#include "router/responses/tools.h"
+
+namespace quire::responses {
+namespace {
+
+using json::Value;
+
+FieldError CheckText(const json::Object& object, std::string_view key, const std::string& where) {
+  const Value* value = json::Find(object, key);
+  if (value != nullptr && value->is_string()) return std::nullopt;
+  return InvalidField(where + "." + std::string(key), "must be a text");
+}
+
+FieldError ReadPart(const Value& part, const std::string& where, std::string_view& text) {
+  if (!part.is_object()) return InvalidField(where, "must be an object with a type");
+  const json::Object& object = part.get_object();
+  const std::string_view type = TextMember(object, "type");
+  std::string_view key = "text";
+  if (type == "refusal") {
+    key = "refusal";
+  } else if (type != "input_text" && type != "output_text" && type != "text" &&
+             type != "reasoning_text" && type != "summary_text") {
+    return InvalidField(where, "parts of type \"" + std::string(type.substr(0, 64)) +
+                                   "\" are not served; only text is, as \"input_text\", "
+                                   "\"output_text\" or \"refusal\"");
+  }
+  if (auto problem = CheckText(object, key, where)) return problem;
+  text = TextMember(object, key);
+  return std::nullopt;
+}
+
+// A string, or a list of parts, which are joined by newlines.
+FieldError ReadContent(const Value* content, const std::string& where, std::string& out) {
+  if (content == nullptr) return InvalidField(where, "is missing");
+  if (content->is_string()) {
+    out = std::string(json::View(content->get_string()));
+    return std::nullopt;
+  }
+  if (!content->is_array()) return InvalidField(where, "must be a text or a list of parts");
+  size_t index = 0;
+  for (const Value& part : content->get_array()) {
+    std::string_view text;
+    const std::string place = where + "[" + std::to_string(index++) + "]";
+    if (auto problem = ReadPart(part, place, text)) return problem;
+    if (!out.empty()) out += '\n';
+    out += text;
+  }
+  return std::nullopt;
+}
+
+class Items {
+ public:
+  Items(const RequestLimits& limits, Conversation& out) : limits_(limits), out_(out) {}
+
+  FieldError Read(const Value& item, const std::string& where) {
+    if (!item.is_object()) return InvalidField(where, "must be an object");
+    const json::Object& object = item.get_object();
+    const std::string_view type = TextMember(object, "type");
+    if (type == "message" || (type.empty() && json::Find(object, "role") != nullptr)) {
+      return Message(object, where);
+    }
+    if (type == "function_call") return FunctionCall(object, where);
+    if (type == "custom_tool_call") return CustomCall(object, where);
+    if (type == "function_call_output" || type == "custom_tool_call_output") {
+      return Output(object, where);
+    }
+    if (type == "reasoning") return Reasoning(object, where);
+    if (type == "item_reference" || (type.empty() && json::Find(object, "id") != nullptr)) {
+      return InvalidField(where,
+                          "refers to an item of an earlier response, and no responses are "
+                          "kept here: send the item itself");
+    }
+    return InvalidField(where + ".type",
+                        "items of type \"" + std::string(type.substr(0, 64)) +
+                            "\" are not served; \"message\", \"function_call\", "
+                            "\"custom_tool_call\", their outputs and \"reasoning\" are");
+  }
+
+ private:
+  FieldError Message(const json::Object& object, const std::string& where) {
+    std::string text;
+    if (auto p = ReadContent(json::Find(object, "content"), where + ".content", text)) return p;
+    const std::string_view role = TextMember(object, "role");
+    if (role == "user") {
+      out_.User(text);
+    } else if (role == "assistant") {
+      out_.Assistant(text);
+    } else if (role == "system" || role == "developer") {
+      out_.Instruct(text);
+    } else {
+      return InvalidField(where + ".role",
+                          "must be \"user\", \"assistant\", \"system\" or \"developer\"");
+    }
+    return std::nullopt;
+  }
+
+  // What no JSON parser reads stays a text: the model wrote it like that.
+  FieldError FunctionCall(const json::Object& object, const std::string& where) {
+    for (const std::string_view key : {"call_id", "name", "arguments"}) {
+      if (auto problem = CheckText(object, key, where)) return problem;
+    }
+    const std::string_view text = TextMember(object, "arguments");
+    constexpr size_t kDepth = 6;  // of the arguments in the messages
+    std::string arguments = "{}";
+    if (!text.empty()) {
+      const auto read = ReadJson(text, limits_, kDepth);
+      if (absl::IsUnavailable(read.status())) return TooManyLargeRequests();
+      if (absl::IsResourceExhausted(read.status()) || absl::IsOutOfRange(read.status())) {
+        return InvalidField(where + ".arguments", StatusMessage(read.status()));
+      }
+      limits_.max_json_values -= std::min(limits_.max_json_values, json::Measure(text).values);
+      arguments.clear();
+      if (read.ok()) {
+        arguments = json::Serialize(*read);
+      } else {
+        json::AppendQuoted(text, arguments);
+      }
+    }
+    out_.Call(TextMember(object, "call_id"),
+              ShownName(TextMember(object, "namespace"), TextMember(object, "name")), arguments);
+    return std::nullopt;
+  }
+
+  FieldError CustomCall(const json::Object& object, const std::string& where) {
+    for (const std::string_view key : {"call_id", "name", "input"}) {
+      if (auto problem = CheckText(object, key, where)) return problem;
+    }
+    out_.Call(TextMember(object, "call_id"),
+              ShownName(TextMember(object, "namespace"), TextMember(object, "name")),
+              CustomArguments(TextMember(object, "input")));
+    return std::nullopt;
+  }
+
+  FieldError Output(const json::Object& object, const std::string& where) {
+    if (auto problem = CheckText(object, "call_id", where)) return problem;
+    std::string text;
+    if (auto p = ReadContent(json::Find(object, "output"), where + ".output", text)) return p;
+    out_.Result(TextMember(object, "call_id"), text);
+    return std::nullopt;
+  }
+
+  // The thought itself, else what PackThought made of it, else what stands for it.
+  FieldError Reasoning(const json::Object& object, const std::string& where) {
+    std::string text;
+    if (const Value* content = json::Find(object, "content")) {
+      if (auto problem = ReadContent(content, where + ".content", text)) return problem;
+    }
+    if (text.empty()) text = UnpackThought(TextMember(object, "encrypted_content"));
+    const Value* summary = json::Find(object, "summary");
+    if (text.empty() && summary != nullptr) {
+      if (auto problem = ReadContent(summary, where + ".summary", text)) return problem;
+    }
+    out_.Think(text);
+    return std::nullopt;
+  }
+
+  RequestLimits limits_;  // what is left of the body's values
+  Conversation& out_;
+};
+
+}  // namespace
+
+FieldError ReadInput(const Value& value, const RequestLimits& limits, Conversation& out) {
+  if (value.is_string()) {
+    if (value.get_string().empty()) return InvalidField("input", "must not be empty");
+    out.User(json::View(value.get_string()));
+    return std::nullopt;
+  }
+  if (!value.is_array()) return InvalidField("input", "must be a text or a list of items");
+  const json::Array& list = value.get_array();
+  if (list.empty()) return InvalidField("input", "must hold at least one item");
+  if (list.size() > limits.max_messages) {
+    return PastLimit("input", "--max-messages", limits.max_messages,
+                     limits.counters ? &limits.counters->messages : nullptr);
+  }
+  Items items(limits, out);
+  size_t index = 0;
+  for (const Value& item : list) {
+    const std::string where = "input[" + std::to_string(index++) + "]";
+    if (auto problem = items.Read(item, where)) return problem;
+  }
+  return std::nullopt;
+}
+
+}  // namespace quire::responses
