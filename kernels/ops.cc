@@ -29,6 +29,7 @@ class OpChecker {
     const int64_t rows = int64_t{Width(op.out)} * (gated ? 2 : 1);
     Matrix(op.weight, rows, Width(op.in), "weight");
     Vector(op.bias, rows, "bias");
+    if (gated && op.scale != 1.0f) Complain("a gated product has a scale");
     SameRows(op.in, op.out);
   }
   void operator()(const RopeAppendOp& op) {
@@ -62,6 +63,23 @@ class OpChecker {
     Rows(op.logits, true);
   }
   void operator()(const AllReduceOp& op) { Width(op.buffer); }
+  void operator()(const MoeOp& op) {
+    const int width = Width(op.in);
+    const auto count = static_cast<int64_t>(op.experts.size());
+    Same(Width(op.out), width, "width of in and out");
+    Rows(op.in, false);
+    Rows(op.out, false);
+    Vector(op.router, count * width, "router");
+    Vector(op.selection_bias, count, "selection bias");
+    Rule(op.rule, static_cast<int>(count));
+    if (!error_.empty()) return;
+    const Weight* first = Find(op.experts.front().down, "down");
+    const int64_t inner = first == nullptr ? 0 : first->cols;
+    for (const MoeOp::Expert& expert : op.experts) {
+      Matrix(expert.gate_up, 2 * inner, width, "gate and up");
+      Matrix(expert.down, width, inner, "down");
+    }
+  }
 
  private:
   static constexpr int64_t kAnyRows = -1;
@@ -119,6 +137,19 @@ class OpChecker {
     }
     Same(elements, size, (std::string(what) + " " + weight->name + ": elements").c_str());
   }
+  void Rule(const RoutingRule& rule, int experts) {
+    if (experts < 1 || experts > kMaxExperts || rule.chosen < 1 || rule.chosen > experts ||
+        rule.chosen > kMaxChosenExperts) {
+      Complain(std::to_string(rule.chosen) + " of " + std::to_string(experts) +
+               " experts cannot be chosen");
+    } else if (rule.groups < 1 || experts % rule.groups != 0 || rule.groups_used < 1 ||
+               rule.groups_used > rule.groups || rule.best_of_group < 1 ||
+               rule.best_of_group > experts / rule.groups ||
+               experts / rule.groups * rule.groups_used < rule.chosen) {
+      Complain(std::to_string(rule.groups_used) + " of " + std::to_string(rule.groups) +
+               " groups do not hold " + std::to_string(rule.chosen) + " experts");
+    }
+  }
   void Heads(int heads, int kv_heads, int head_dim, int layer) {
     if (kv_heads <= 0 || heads <= 0 || heads % kv_heads != 0) {
       Complain(std::to_string(heads) + " heads do not divide into " + std::to_string(kv_heads) +
@@ -152,7 +183,7 @@ class OpChecker {
 
 const char* OpName(const Op& op) {
   constexpr const char* kNames[] = {"embed",       "norm",   "linear", "rope_append", "attention",
-                                    "gather_rows", "logits", "sample", "all_reduce"};
+                                    "gather_rows", "logits", "sample", "all_reduce",  "moe"};
   return kNames[op.index()];
 }
 

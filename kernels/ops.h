@@ -13,6 +13,7 @@
 //   logits       in [S, k], head [n, k], bias [n] → out [S, v]
 //   sample       logits [S, v] → StepBatch::sample_outputs
 //   all_reduce   buffer [R, w], in place
+//   moe          in [T, w], router [experts, w], each expert [2 i, w] and [w, i] → out [T, w]
 #pragma once
 
 #include <string>

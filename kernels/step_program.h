@@ -20,7 +20,9 @@
 #include <vector>
 
 #include "kernels/kv_layout.h"
+#include "kernels/routing_rule.h"
 #include "kernels/tensor.h"
+#include "kernels/vocabulary_slice.h"
 
 namespace quire::kernels {
 
@@ -66,7 +68,7 @@ struct NormOp {
   BufferId out = kNoId;
 };
 
-// y = in · weightᵀ + bias, then the activation; then out = y, or out += y.
+// y = in · weightᵀ + bias, then the activation, then the scale; then out = y, or out += y.
 struct LinearOp {
   // The two gated forms take weight rows [gate; up] of equal height: y = act(gate) * up, width rows
   // / 2.
@@ -74,6 +76,7 @@ struct LinearOp {
   WeightId weight = kNoId;
   WeightId bias = kNoId;  // [1, rows]
   Activation activation = Activation::kNone;
+  float scale = 1.0f;  // 1 where the activation is gated
   bool accumulate = false;
   BufferId in = kNoId;
   BufferId out = kNoId;
@@ -136,8 +139,27 @@ struct AllReduceOp {
   BufferId buffer = kNoId;
 };
 
+// A mixture of experts: router · in gives each token one logit per expert, `rule` chooses experts
+// and weighs them, and y = Σ weight_e · (down_e · act(gate_up_e · in)) in the order of choice; then
+// out = y, or out += y. Routing is computed in float32 and depends on the token's row alone.
+struct MoeOp {
+  // The two matrices of one expert; the first holds rows [gate; up].
+  struct Expert {
+    WeightId gate_up = kNoId;
+    WeightId down = kNoId;
+  };
+  WeightId router = kNoId;          // [experts, width], floats
+  WeightId selection_bias = kNoId;  // [experts]: added to scores for the choice alone
+  RoutingRule rule;
+  std::vector<Expert> experts;
+  LinearOp::Activation activation = LinearOp::Activation::kSiluGated;
+  bool accumulate = false;
+  BufferId in = kNoId;
+  BufferId out = kNoId;
+};
+
 using Op = std::variant<EmbedOp, NormOp, LinearOp, RopeAppendOp, AttentionOp, GatherRowsOp,
-                        LogitsOp, SampleOp, AllReduceOp>;
+                        LogitsOp, SampleOp, AllReduceOp, MoeOp>;
 
 // Rotation angles: position p turns pair i by p * inverse_frequency[i]; cos and sin are multiplied
 // by attention_factor. Pairs are (i, i + rotary_dim / 2) ("NeoX" order). rotary_dim ≤ head_dim.
@@ -166,19 +188,6 @@ struct StepProgram {
   std::vector<Op> ops;
 };
 
-// The ids of a rank: begin … begin + count − 1. Its logits have `width` columns, equally many on
-// every rank; those from `count` on are padding.
-struct VocabularySlice {
-  int begin = 0;
-  int count = 0;
-  int width = 0;
-};
-
-constexpr VocabularySlice VocabularyOf(int vocab_size, int rank, int ranks) {
-  const int width = (vocab_size + ranks - 1) / ranks;
-  const int begin = width * rank < vocab_size ? width * rank : vocab_size;
-  return {begin, vocab_size - begin < width ? vocab_size - begin : width, width};
-}
 inline VocabularySlice VocabularyOf(const StepProgram& program) {
   return VocabularyOf(program.vocab_size, program.rank, program.ranks);
 }

@@ -1,6 +1,7 @@
 #include "worker/plan_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <thread>
 #include <variant>
@@ -57,21 +58,37 @@ json::Array Fits(const PlanReport& report) {
 
 }  // namespace
 
-int64_t StepWeightBytes(const kernels::StepProgram& program, int64_t weight_bytes) {
-  double all = 0, rows_only = 0;
+int64_t StepWeights::Of(int64_t rows) const {
+  const double read = 1.0 - std::pow(1.0 - chosen_share, static_cast<double>(rows));
+  return always + static_cast<int64_t>(static_cast<double>(experts) * read);
+}
+
+StepWeights WeightsOfStep(const kernels::StepProgram& program, int64_t weight_bytes) {
+  double all = 0, rows_only = 0, experts = 0, chosen = 0;
+  const auto bytes_of = [&program](kernels::WeightId id) {
+    return static_cast<double>(SourceBytes(program.weights[static_cast<size_t>(id)]));
+  };
   for (const kernels::Weight& weight : program.weights) {
     all += static_cast<double>(SourceBytes(weight));
   }
   for (const kernels::Op& op : program.ops) {
+    if (const auto* moe = std::get_if<kernels::MoeOp>(&op)) {
+      double own = 0;
+      for (const auto& expert : moe->experts)
+        own += bytes_of(expert.gate_up) + bytes_of(expert.down);
+      experts += own;
+      chosen += own * moe->rule.chosen / static_cast<double>(moe->experts.size());
+    }
     const auto* embed = std::get_if<kernels::EmbedOp>(&op);
     if (embed == nullptr) continue;
     for (const kernels::WeightId id : {embed->table, embed->positions}) {
-      if (id == kernels::kNoId || ReadWhole(program, id)) continue;
-      rows_only += static_cast<double>(SourceBytes(program.weights[static_cast<size_t>(id)]));
+      if (id != kernels::kNoId && !ReadWhole(program, id)) rows_only += bytes_of(id);
     }
   }
-  if (all <= 0) return weight_bytes;
-  return static_cast<int64_t>(static_cast<double>(weight_bytes) * (1 - rows_only / all));
+  if (all <= 0) return {weight_bytes, 0, 0.0};
+  const double packed = static_cast<double>(weight_bytes) / all;
+  return {static_cast<int64_t>((all - rows_only - experts) * packed),
+          static_cast<int64_t>(experts * packed), experts > 0 ? chosen / experts : 0.0};
 }
 
 int64_t LongestContext(const load::MemoryRequest& request, int64_t pages, int64_t longest) {
@@ -94,7 +111,7 @@ double DecodeTokensPerSecond(const PlanReport& report, int64_t rows, int64_t tok
   const int64_t pages = load::PagesPerSequence(report.request.kv, tokens, /*chunk_tokens=*/1);
   const double kv_bytes = static_cast<double>(pages * report.request.kv.page_bytes);
   const double bytes =
-      static_cast<double>(report.step_weight_bytes) + static_cast<double>(rows) * kv_bytes;
+      static_cast<double>(report.step_weights.Of(rows)) + static_cast<double>(rows) * kv_bytes;
   if (bytes <= 0) return 0;
   return static_cast<double>(rows) * report.read_bytes_per_second / bytes;
 }
@@ -133,7 +150,8 @@ std::string PlanJson(const PlanReport& report) {
   line["largest_context_with_all_memory"] = LongestContext(request, left_pages, report.context);
   line["largest_batch"] = std::min(plan.page_count / plan.pages_per_sequence, request.max_num_seqs);
   line["largest_batch_with_all_memory"] = left_pages / plan.pages_per_sequence;
-  line["step_weight_bytes"] = report.step_weight_bytes;
+  line["step_weight_bytes"] = report.step_weights.Of(1);
+  if (report.step_weights.experts > 0) line["expert_bytes"] = report.step_weights.experts;
   line["read_bytes_per_second"] = report.read_bytes_per_second;
   line["bandwidth_is_measured"] = report.bandwidth_is_measured;
   line["fits"] = Fits(report);

@@ -15,6 +15,16 @@
 
 namespace quire {
 
+// Packed bytes of weights that a decode step reads.
+struct StepWeights {
+  int64_t always = 0;         // whatever its rows are
+  int64_t experts = 0;        // of all experts
+  double chosen_share = 0.0;  // of the experts' bytes, those that one row chooses
+
+  // With rows that choose independently, evenly among all experts.
+  int64_t Of(int64_t rows) const;
+};
+
 // The whole report; sizes in bytes.
 struct PlanReport {
   std::string path;
@@ -27,14 +37,13 @@ struct PlanReport {
   load::MemoryPlan plan;
   std::string quantisation;           // of the checkpoint, for people; empty: it is not
   kernels::WeightForms weights;       // of a device that may keep or expand quantised weights
-  int64_t step_weight_bytes = 0;      // bytes of the weights that one decode step reads
+  StepWeights step_weights;           // that one decode step reads
   double read_bytes_per_second = 0;   // of memory, by all threads together; 0: unknown
   bool bandwidth_is_measured = true;  // false: it was set by a flag
 };
 
-// Packed bytes of weights that each decode step reads: everything except an embedding table that is
-// not also the head; a step reads one row of that.
-int64_t StepWeightBytes(const kernels::StepProgram& program, int64_t weight_bytes);
+// Everything except an embedding table that is not also the head; a step reads one row of that.
+StepWeights WeightsOfStep(const kernels::StepProgram& program, int64_t weight_bytes);
 
 // The longest sequence whose pages fit into `pages`, at most `longest`.
 int64_t LongestContext(const load::MemoryRequest& request, int64_t pages, int64_t longest);

@@ -26,11 +26,6 @@ void MarkVector(std::vector<WeightRole>& roles, WeightId id) {
   if (id != kNoId) roles[id].vector = true;
 }
 
-bool IsGated(LinearOp::Activation activation) {
-  return activation == LinearOp::Activation::kSiluGated ||
-         activation == LinearOp::Activation::kGeluTanhGated;
-}
-
 // Rows of x that a product may hold in tiles; few rows are padded to 16.
 int64_t TileRows(const ProgramOptions& options) {
   return std::max({options.max_tokens, options.max_samples, 16});
@@ -117,14 +112,27 @@ std::vector<WeightRole> FindRoles(const StepProgram& program) {
       MarkVector(roles, norm->weight);
       MarkVector(roles, norm->bias);
     } else if (const auto* linear = std::get_if<LinearOp>(&op)) {
-      MarkMatrix(roles, linear->weight, IsGated(linear->activation));
+      MarkMatrix(roles, linear->weight, LinearOp::IsGated(linear->activation));
       MarkVector(roles, linear->bias);
     } else if (const auto* rope = std::get_if<RopeAppendOp>(&op)) {
       MarkVector(roles, rope->q_norm);
       MarkVector(roles, rope->k_norm);
+    } else if (const auto* attention = std::get_if<AttentionOp>(&op)) {
+      MarkVector(roles, attention->sinks);
     } else if (const auto* logits = std::get_if<LogitsOp>(&op)) {
       MarkMatrix(roles, logits->head, false);
       MarkVector(roles, logits->bias);
+    } else if (const auto* moe = std::get_if<MoeOp>(&op)) {
+      MarkVector(roles, moe->router);
+      MarkVector(roles, moe->router_bias);
+      MarkVector(roles, moe->selection_bias);
+      for (const MoeOp::Expert& expert : moe->experts) {
+        MarkMatrix(roles, expert.gate_up, LinearOp::IsGated(moe->activation));
+        MarkMatrix(roles, expert.down, false);
+        MarkVector(roles, expert.gate_up_bias);
+        MarkVector(roles, expert.down_bias);
+        for (const WeightId id : {expert.gate_up, expert.down}) roles[id].expert = true;
+      }
     }
   }
   return roles;
@@ -156,6 +164,8 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
     for (sampling::Sampler& sampler : samplers_) sampler.Reserve(vocab_size_);
   }
   attention_tasks_.reserve(MostAttentionTasks(program, options));
+  moe_ = MoeWorkspace(program, options.max_tokens);
+  workspace_bytes_ += moe_.Bytes();
 }
 
 void CpuProgram::LoadWeights(const StepProgram& program, const ProgramOptions& options) {
@@ -168,6 +178,8 @@ void CpuProgram::LoadWeights(const StepProgram& program, const ProgramOptions& o
     const Weight& weight = program.weights[id];
     if (roles[id].matrix) {
       matrices_[id] = PlanMatrix(weight, roles[id].gated);
+      // Experts multiply float32 activations in every class: their rows are gathered for that.
+      if (roles[id].expert) matrices_[id].takes_int8 = false;
       AllocateMatrix(matrices_[id]);
       PackWeight(weight, matrices_[id], options, total_bytes);
       weight_bytes_ += matrices_[id].memory.size();
@@ -249,6 +261,7 @@ int64_t CpuProgram::EstimateWorkspace(const StepProgram& program, const ProgramO
   const InputBytes inputs = InputBytesOf(program, options, int8);
   int64_t bytes = 4 * ScratchFloats(program, options) * threads + inputs.tiles + inputs.quantised;
   bytes += SamplerBytes(program, options.max_samples, threads);
+  bytes += MoeWorkspace::Estimate(program, options.max_tokens);
   for (const Buffer& buffer : program.buffers) {
     bytes += 4 * BufferStride(buffer.width) * RowsOf(buffer, options);
   }
@@ -283,6 +296,7 @@ void CpuProgram::PoisonWorkspace() {
   for (Pages* inputs : {&tiles_, &int8_rows_}) {
     if (inputs->size() > 0) std::memset(inputs->data(), 0xff, static_cast<size_t>(inputs->size()));
   }
+  moe_.Poison();
 }
 
 }  // namespace quire::kernels::cpu

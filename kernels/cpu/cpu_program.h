@@ -15,6 +15,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/moe_workspace.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/rank_sampling.h"
 #include "kernels/cpu/thread_pool.h"
@@ -27,6 +28,7 @@ struct WeightRole {
   bool matrix = false;
   bool gated = false;
   bool vector = false;
+  bool expert = false;  // of a mixture
 };
 std::vector<WeightRole> FindRoles(const StepProgram& program);
 
@@ -85,9 +87,16 @@ class CpuProgram final : public LoadedProgram {
   void RunOp(const LogitsOp& op);
   void RunOp(const SampleOp& op);
   void RunOp(const AllReduceOp& op);
+  void RunOp(const MoeOp& op);
 
+  bool NeedsTiles(const LinearJob& job) const;
+  int TileCount(const LinearJob& job) const;
   void RunLinear(LinearJob& job);
   void QuantiseRows(LinearJob& job);
+  void Route(const MoeOp& op, int begin, int tokens);
+  void RunMoeSlice(const MoeOp& op, int begin, int tokens);
+  void RunExperts(const MoeOp& op, const LinearJob& job, WeightId MoeOp::Expert::*matrix,
+                  WeightId MoeOp::Expert::*bias);
   LayerPages PagesOf(int layer) const;
 
   float* BufferData(BufferId id) { return buffer_data_[id]; }
@@ -133,6 +142,7 @@ class CpuProgram final : public LoadedProgram {
   std::vector<sampling::Sampler> samplers_;  // by thread; none with several ranks
   std::unique_ptr<RankSampling> rank_sampling_;
   std::vector<AttentionTask> attention_tasks_;
+  MoeWorkspace moe_;
   Step step_;
 };
 

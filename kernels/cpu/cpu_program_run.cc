@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu_program.h"
+#include "kernels/cpu/cpu_program_share.h"
 
 namespace quire::kernels::cpu {
 namespace {
@@ -11,24 +12,8 @@ namespace {
 constexpr int kLeastNormFloats = 8192;  // smaller jobs cost less than waking a thread
 constexpr int kLeastQuantisedFloats = 16384;
 constexpr int kLeastTokens = 4;
-constexpr int kPiecesPerThread = 4;
 
 }  // namespace
-
-template <class Task>
-void CpuProgram::Share(int count, int least, const Task& task) {
-  if (count <= 0) return;
-  const int pieces = std::clamp(count / std::max(1, least), 1, pool_.threads() * kPiecesPerThread);
-  if (pieces == 1) {
-    task(0, count, 0);
-    return;
-  }
-  pool_.Run(pieces, [&](int piece, int thread) {
-    const int begin = static_cast<int>(static_cast<int64_t>(count) * piece / pieces);
-    const int end = static_cast<int>(static_cast<int64_t>(count) * (piece + 1) / pieces);
-    task(begin, end, thread);
-  });
-}
 
 void CpuProgram::Execute(const StepBatch& batch, std::span<float> logits) {
   step_.batch = &batch;
@@ -129,16 +114,23 @@ void CpuProgram::QuantiseRows(LinearJob& job) {
   job.x_int8 = words;
 }
 
+bool CpuProgram::NeedsTiles(const LinearJob& job) const {
+  return job.rows > 1 || kernels_.direct_rows == 0;
+}
+
+// Few rows are one tile, whatever the tile size of many.
+int CpuProgram::TileCount(const LinearJob& job) const {
+  return job.rows <= kernels_.direct_rows ? 1 : RowTiles(job.rows, kernels_.tile_rows).count;
+}
+
 void CpuProgram::RunLinear(LinearJob& job) {
   if (job.rows == 0) return;
   if (kernels_.quantise != nullptr && job.weight->takes_int8) {
     QuantiseRows(job);
-  } else if (job.rows > 1 || kernels_.direct_rows == 0) {
-    // Few rows are one tile, whatever the tile size of many.
-    const int tiles =
-        job.rows <= kernels_.direct_rows ? 1 : RowTiles(job.rows, kernels_.tile_rows).count;
+  } else if (NeedsTiles(job)) {
     float* packed = reinterpret_cast<float*>(tiles_.data());
-    Share(tiles, 2, [&](int begin, int end, int) { kernels_.pack_tiles(job, begin, end, packed); });
+    Share(TileCount(job), 2,
+          [&](int begin, int end, int) { kernels_.pack_tiles(job, begin, end, packed); });
     job.x_tiles = packed;
   }
   Share(LinearUnits(*job.weight), 1,
@@ -153,6 +145,7 @@ void CpuProgram::RunOp(const LinearOp& op) {
   job.rows = RowCount(op.in);
   job.bias = Vector(op.bias);
   job.activation = op.activation;
+  job.scale = op.scale;
   job.accumulate = op.accumulate;
   job.out = BufferData(op.out);
   job.out_stride = Stride(op.out);
@@ -238,6 +231,7 @@ void CpuProgram::RunOp(const AttentionOp& op) {
   job.scale = op.scale;
   job.window = op.window;
   job.softcap = op.softcap;
+  job.sinks = Vector(op.sinks);
   job.pages = PagesOf(op.layer);
   job.rows = step_.batch->rows;
 
@@ -268,6 +262,7 @@ void CpuProgram::RunOp(const GatherRowsOp& op) {
 }
 
 void CpuProgram::RunOp(const SampleOp& op) {
+  if (step_.batch->late_masks != nullptr) step_.batch->late_masks->Fill();
   float* logits = BufferData(op.logits);
   // Prompt logprobs ask for logits of rows that are not sampled: those have no sample row.
   const int first = step_.first_sample;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/cpu/moe_jobs.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/row_tiles.h"
 #include "kernels/kv_layout.h"
@@ -106,6 +107,7 @@ struct AttentionJob {
   float scale = 1.0f;
   int window = 0;
   float softcap = 0.0f;
+  const float* sinks = nullptr;  // [heads] or null
   LayerPages pages;
   std::span<const BatchRow> rows;
 };
@@ -133,6 +135,9 @@ struct KernelTable {
   // Tokens of the step, counted over all rows.
   void (*rope_append)(const RopeJob& job, int row, int token_begin, int token_end);
   void (*attend)(const AttentionJob& job, const AttentionTask& task, float* scratch);
+  void (*router_logits)(const RouteJob& job, int expert_begin, int expert_end);
+  void (*choose_experts)(const RouteJob& job, int token_begin, int token_end);
+  void (*combine_experts)(const CombineJob& job, int token_begin, int token_end);
 
   // The int8 class; null in others. Pieces of x are chunks of K of a tile (quantise.h).
   void (*quantise)(const LinearJob& job, int piece_begin, int piece_end, int32_t* out) = nullptr;

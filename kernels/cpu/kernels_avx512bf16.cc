@@ -1,6 +1,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/linear_bf16.h"
 #include "kernels/cpu/norm.h"
+#include "kernels/cpu/routing.h"
 
 namespace quire::kernels::cpu {
 
@@ -8,8 +9,8 @@ namespace quire::kernels::cpu {
 const KernelTable& Avx512Bf16Kernels() {
   using V = Vec16Bf16;
   static constexpr KernelTable kTable = {
-      "avx512bf16", V::kTileRows,  0,         PackPairs, LinearBFloat, Embed<V>,
-      Norm<V>,      RopeAppend<V>, Attend<V>,
+      "avx512bf16", V::kTileRows,  0,         PackPairs,       LinearBFloat,     Embed<V>,
+      Norm<V>,      RopeAppend<V>, Attend<V>, RouterLogits<V>, ChooseExperts<V>, CombineExperts<V>,
   };
   return kTable;
 }

@@ -3,6 +3,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/norm.h"
+#include "kernels/cpu/routing.h"
 #include "kernels/cpu/vec16_plain.h"
 
 namespace quire::kernels::cpu {
@@ -10,8 +11,9 @@ namespace quire::kernels::cpu {
 const KernelTable& ReferenceKernels() {
   using V = Vec16Plain;
   static constexpr KernelTable kTable = {
-      "reference", V::kTileRows, V::kDirectRows, PackTiles<V>, Linear<V>,
-      Embed<V>,    Norm<V>,      RopeAppend<V>,  Attend<V>,
+      "reference", V::kTileRows,    V::kDirectRows,   PackTiles<V>,
+      Linear<V>,   Embed<V>,        Norm<V>,          RopeAppend<V>,
+      Attend<V>,   RouterLogits<V>, ChooseExperts<V>, CombineExperts<V>,
   };
   return kTable;
 }

@@ -12,8 +12,6 @@
 namespace quire::kernels::test {
 namespace {
 
-using Logits = std::vector<std::vector<float>>;
-
 constexpr int kContext = 1100;  // two spans and a part, ending inside a tile and a page
 
 ModelShape Small(int heads, int kv_heads, int window) {
@@ -27,19 +25,6 @@ ModelShape Small(int heads, int kv_heads, int window) {
   shape.vocabulary = 40;
   shape.windows = {window, 0};
   return shape;
-}
-
-double WorstError(const Logits& got, const std::vector<std::vector<double>>& wanted) {
-  double worst = 0.0;
-  for (size_t t = 0; t < wanted.size(); ++t) {
-    double size = 0.0;
-    for (double v : wanted[t]) size = std::max(size, std::fabs(v));
-    for (size_t i = 0; i < wanted[t].size(); ++i) {
-      const double error = std::fabs(got[t][i] - wanted[t][i]) / size;
-      worst = std::isnan(error) ? 1e30 : std::max(worst, error);
-    }
-  }
-  return worst;
 }
 
 PagedRunner::Options Options(int block_size, KvType type, const char* isa) {

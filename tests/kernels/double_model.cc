@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <variant>
 
 #include "kernels/cpu/formats.h"
@@ -58,7 +59,79 @@ void RoundHead(KvType type, double* x, int count) {
   }
 }
 
+// The activation of a product's result, in place; a gated one leaves half of it.
+void Activate(LinearOp::Activation kind, std::vector<double>& y) {
+  using Activation = LinearOp::Activation;
+  if (kind == Activation::kRelu) {
+    for (double& v : y) v = std::max(v, 0.0);
+  } else if (kind != Activation::kNone) {
+    const size_t half = y.size() / 2;
+    for (size_t i = 0; i < half; ++i) {
+      const double gate =
+          kind == Activation::kSiluGated ? SigmoidTimes(y[i], y[i]) : GeluTanh(y[i]);
+      y[i] = gate * y[i + half];
+    }
+    y.resize(half);
+  }
+}
+
+// The places of the `count` largest, the first of equal ones first.
+std::vector<int> Largest(const std::vector<double>& values, int count) {
+  std::vector<int> places(values.size());
+  std::iota(places.begin(), places.end(), 0);
+  std::stable_sort(places.begin(), places.end(),
+                   [&](int a, int b) { return values[a] > values[b]; });
+  places.resize(static_cast<size_t>(count));
+  return places;
+}
+
+// The experts of open groups keep their keys, the others get none.
+void CloseGroups(const RoutingRule& rule, std::vector<double>& keys) {
+  const int size = static_cast<int>(keys.size()) / rule.groups;
+  std::vector<double> group_keys;
+  for (int g = 0; g < rule.groups; ++g) {
+    const std::vector<double> own(keys.begin() + g * size, keys.begin() + (g + 1) * size);
+    double sum = 0.0;
+    for (const int i : Largest(own, rule.best_of_group)) sum += own[static_cast<size_t>(i)];
+    group_keys.push_back(sum);
+  }
+  const std::vector<int> open = Largest(group_keys, rule.groups_used);
+  for (size_t e = 0; e < keys.size(); ++e) {
+    const int group = static_cast<int>(e) / size;
+    if (std::find(open.begin(), open.end(), group) == open.end()) keys[e] = -1e300;
+  }
+}
+
 }  // namespace
+
+std::vector<std::pair<int, double>> ChosenExperts(const RoutingRule& rule,
+                                                  const std::vector<double>& logits,
+                                                  const std::vector<double>& selection_bias) {
+  std::vector<double> scores;
+  double sum = 0.0;
+  const double top = *std::max_element(logits.begin(), logits.end());
+  const bool softmax = rule.scores == RoutingRule::Scores::kSoftmax;
+  for (const double logit : logits) {
+    scores.push_back(softmax ? std::exp(logit - top) : SigmoidTimes(1.0, logit));
+    sum += scores.back();
+  }
+  if (softmax) {
+    for (double& score : scores) score /= sum;
+  }
+  std::vector<double> keys = scores;
+  for (size_t e = 0; e < selection_bias.size(); ++e) keys[e] += selection_bias[e];
+  CloseGroups(rule, keys);
+  std::vector<std::pair<int, double>> chosen;
+  double of_chosen = 0.0;
+  for (const int expert : Largest(keys, rule.chosen)) {
+    chosen.emplace_back(expert, scores[static_cast<size_t>(expert)]);
+    of_chosen += chosen.back().second;
+  }
+  for (auto& [expert, weight] : chosen) {
+    weight *= rule.scale / (rule.renormalise ? of_chosen : 1.0);
+  }
+  return chosen;
+}
 
 DoubleModel::DoubleModel(const StepProgram& program, KvType kv) : program_(program), kv_(kv) {
   for (const Weight& weight : program.weights) {
@@ -131,19 +204,30 @@ std::vector<double> DoubleModel::Product(WeightId weight, WeightId bias,
 }
 
 void DoubleModel::Apply(const LinearOp& op) {
-  using Activation = LinearOp::Activation;
   for (size_t t = 0; t < tokens_.size(); ++t) {
     std::vector<double> y = Product(op.weight, op.bias, buffers_[op.in][t]);
-    if (op.activation == Activation::kRelu) {
-      for (double& v : y) v = std::max(v, 0.0);
-    } else if (op.activation != Activation::kNone) {
-      const size_t half = y.size() / 2;
-      for (size_t i = 0; i < half; ++i) {
-        const double gate =
-            op.activation == Activation::kSiluGated ? SigmoidTimes(y[i], y[i]) : GeluTanh(y[i]);
-        y[i] = gate * y[i + half];
-      }
-      y.resize(half);
+    Activate(op.activation, y);
+    for (double& v : y) v *= op.scale;
+    if (op.accumulate) {
+      for (size_t i = 0; i < y.size(); ++i) y[i] += buffers_[op.out][t][i];
+    }
+    buffers_[op.out][t] = y;
+  }
+}
+
+void DoubleModel::Apply(const MoeOp& op) {
+  for (size_t t = 0; t < tokens_.size(); ++t) {
+    const std::vector<double>& x = buffers_[op.in][t];
+    std::vector<double> y(x.size(), 0.0);
+    const std::vector<double> logits = Product(op.router, kNoId, x);
+    const std::vector<double> none;
+    const std::vector<double>& bias = op.selection_bias == kNoId ? none : Vector(op.selection_bias);
+    for (const auto& [expert, weight] : ChosenExperts(op.rule, logits, bias)) {
+      const MoeOp::Expert& own = op.experts[static_cast<size_t>(expert)];
+      std::vector<double> inner = Product(own.gate_up, kNoId, x);
+      Activate(op.activation, inner);
+      const std::vector<double> part = Product(own.down, kNoId, inner);
+      for (size_t i = 0; i < y.size(); ++i) y[i] += weight * part[i];
     }
     if (op.accumulate) {
       for (size_t i = 0; i < y.size(); ++i) y[i] += buffers_[op.out][t][i];

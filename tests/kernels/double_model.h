@@ -4,12 +4,19 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/kv_layout.h"
 #include "kernels/step_program.h"
 
 namespace quire::kernels::test {
+
+// The experts that a token uses and their weights, in the order of choice. `selection_bias` may be
+// empty.
+std::vector<std::pair<int, double>> ChosenExperts(const RoutingRule& rule,
+                                                  const std::vector<double>& logits,
+                                                  const std::vector<double>& selection_bias);
 
 class DoubleModel {
  public:
@@ -33,6 +40,7 @@ class DoubleModel {
   void Apply(const LogitsOp& op);
   void Apply(const SampleOp&) {}
   void Apply(const AllReduceOp&) {}
+  void Apply(const MoeOp& op);
 
   const std::vector<double>& Vector(WeightId id) const { return weights_[id][0]; }
   std::vector<double> Product(WeightId weight, WeightId bias, const std::vector<double>& x) const;

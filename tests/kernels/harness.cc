@@ -50,8 +50,32 @@ struct Builder {
     return op;
   }
 
+  MoeOp Experts(BufferId in, BufferId out);
   void Layer(int layer, BufferId x, BufferId h, BufferId qkv, BufferId attended, BufferId inner);
 };
+
+MoeOp Builder::Experts(BufferId in, BufferId out) {
+  MoeOp op;
+  Weight router;
+  router.name = "router";
+  router.rows = shape.experts;
+  router.cols = shape.hidden;
+  // Loud, so that choices are seldom close.
+  router.parts = {store.Random(DType::kF32, shape.experts, shape.hidden,
+                               4.0f / std::sqrt(static_cast<float>(shape.hidden)))};
+  op.router = Add(router);
+  if (shape.selection_bias) op.selection_bias = Vector(shape.experts, 0.0f);
+  op.rule = shape.rule;
+  for (int e = 0; e < shape.experts; ++e) {
+    op.experts.push_back(
+        {Matrix({{shape.type, shape.inner}, {shape.second_type, shape.inner}}, shape.hidden),
+         Matrix({{shape.second_type, shape.hidden}}, shape.inner)});
+  }
+  op.accumulate = true;
+  op.in = in;
+  op.out = out;
+  return op;
+}
 
 void Builder::Layer(int layer, BufferId x, BufferId h, BufferId qkv, BufferId attended,
                     BufferId inner) {
@@ -92,11 +116,16 @@ void Builder::Layer(int layer, BufferId x, BufferId h, BufferId qkv, BufferId at
   LinearOp back;
   back.weight = Matrix({{shape.type, shape.hidden}}, q_width);
   back.bias = Bias(shape.hidden);
+  back.scale = shape.block_scale;
   back.accumulate = true;
   back.in = attended;
   back.out = x;
   program.ops.push_back(back);
   program.ops.push_back(Norm(x, h));
+  if (shape.experts > 0) {
+    program.ops.emplace_back(Experts(h, x));
+    return;
+  }
   LinearOp up;
   up.activation = shape.layer_norm        ? LinearOp::Activation::kRelu
                   : shape.layers % 2 == 0 ? LinearOp::Activation::kSiluGated
@@ -112,6 +141,7 @@ void Builder::Layer(int layer, BufferId x, BufferId h, BufferId qkv, BufferId at
   LinearOp down;
   down.weight = Matrix({{shape.second_type, shape.hidden}}, shape.inner);
   down.bias = Bias(shape.hidden);
+  down.scale = shape.block_scale;
   down.accumulate = true;
   down.in = inner;
   down.out = x;
@@ -259,6 +289,21 @@ void PagedRunner::DropBehindWindow(int sequence, int position) {
       page = -1;
     }
   }
+}
+
+double WorstError(const Logits& got, const std::vector<std::vector<double>>& wanted) {
+  double worst = 0.0;
+  for (size_t t = 0; t < wanted.size(); ++t) {
+    double size = 0.0;
+    double error = 0.0;
+    for (size_t i = 0; i < wanted[t].size(); ++i) {
+      size = std::max(size, std::fabs(wanted[t][i]));
+      const double difference = std::fabs(got[t][i] - wanted[t][i]);
+      error = std::isnan(difference) ? 1e30 : std::max(error, difference);
+    }
+    worst = std::max(worst, error / size);
+  }
+  return worst;
 }
 
 std::vector<int32_t> RandomTokens(int count, int vocabulary, uint32_t seed) {

@@ -26,6 +26,10 @@ struct ModelShape {
   bool layer_norm =
       false;  // LayerNorm, biases, learned positions, ReLU (as in OPT); else gated and RoPE
   bool head_norm = false;
+  int experts = 0;  // in place of the second block's mlp; 0: none
+  RoutingRule rule;
+  bool selection_bias = false;
+  float block_scale = 1.0f;  // of what a block adds to the stream
   float logits_softcap = 0.0f;
   float attention_softcap = 0.0f;
 };
@@ -68,6 +72,11 @@ class PagedRunner {
   std::unique_ptr<LoadedProgram> loaded_;
   std::vector<std::vector<std::vector<int32_t>>> tables_;  // [sequence][group][block]
 };
+
+using Logits = std::vector<std::vector<float>>;
+
+// Largest |a − b| over the largest |b| of its row; huge where a is no number.
+double WorstError(const Logits& got, const std::vector<std::vector<double>>& wanted);
 
 std::vector<int32_t> RandomTokens(int count, int vocabulary, uint32_t seed);
 

@@ -11,28 +11,10 @@
 namespace quire::kernels::test {
 namespace {
 
-using Logits = std::vector<std::vector<float>>;
-
 Logits Prefill(const StepProgram& program, PagedRunner::Options options,
                const std::vector<int32_t>& tokens) {
   PagedRunner runner(program, options);
   return runner.Step({{0, 0, tokens}});
-}
-
-// Largest |a − b| over the largest |b| of its row.
-double WorstError(const Logits& got, const std::vector<std::vector<double>>& wanted) {
-  double worst = 0.0;
-  for (size_t t = 0; t < wanted.size(); ++t) {
-    double size = 0.0;
-    double error = 0.0;
-    for (size_t i = 0; i < wanted[t].size(); ++i) {
-      size = std::max(size, std::fabs(wanted[t][i]));
-      const double difference = std::fabs(got[t][i] - wanted[t][i]);
-      error = std::isnan(difference) ? 1e30 : std::max(error, difference);
-    }
-    worst = std::max(worst, error / size);
-  }
-  return worst;
 }
 
 ModelShape ShapeOf(DType type) {
@@ -118,13 +100,14 @@ TEST(Program, Int8Activations) {
   }
 }
 
-TEST(Program, LayerNormLearnedPositionsAndRelu) {
+TEST(Program, LayerNormLearnedPositionsReluAndScaledBlocks) {
   WeightStore store(3);
   ModelShape shape;
   shape.layer_norm = true;
   shape.hidden = 72;
   shape.head_dim = 20;
   shape.inner = 100;
+  shape.block_scale = 0.22f;
   const StepProgram program = MakeProgram(shape, store);
   const std::vector<int32_t> tokens = RandomTokens(40, 90, 4);
   const Logits got = Prefill(program, {.cpu = {.threads = 2, .isa = "reference"}}, tokens);

@@ -1,5 +1,6 @@
 #include "worker/load/model_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 
@@ -67,6 +68,46 @@ absl::Status CheckWindows(const ModelConfig& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckExperts(const ModelConfig& config) {
+  const ExpertConfig& experts = config.experts;
+  if (experts.count == 0) return absl::OkStatus();
+  const kernels::RoutingRule& rule = experts.rule;
+  QUIRE_RETURN_IF_ERROR(CheckRanges({
+      {"num_experts", experts.count, 1, kernels::kMaxExperts},
+      {"moe_intermediate_size", experts.width, 1, kMaxWidth},
+      {"shared_expert_intermediate_size", experts.shared_width, 0, kMaxWidth},
+      {"num_experts_per_tok", rule.chosen, 1,
+       std::min<int64_t>(experts.count, kernels::kMaxChosenExperts)},
+      {"n_group", rule.groups, 1, experts.count},
+      {"topk_group", rule.groups_used, 1, rule.groups},
+  }));
+  if (experts.count % rule.groups != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("n_group is ", rule.groups, ", num_experts ",
+                                                   experts.count,
+                                                   " does not divide into so many groups"));
+  }
+  const int of_group = experts.count / rule.groups;
+  if (of_group * rule.groups_used < rule.chosen || of_group < rule.best_of_group) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("topk_group is ", rule.groups_used, ", groups of ", of_group,
+                     " experts do not hold the ", rule.chosen, " of num_experts_per_tok"));
+  }
+  QUIRE_RETURN_IF_ERROR(CheckPositive("routed_scaling_factor", rule.scale));
+  if (experts.layers.size() == static_cast<size_t>(config.layers)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("experts are named for ", experts.layers.size(),
+                                                 " of ", config.layers, " layers"));
+}
+
+std::string ExpertText(const ExpertConfig& experts) {
+  const kernels::RoutingRule& rule = experts.rule;
+  std::string text =
+      absl::StrFormat("experts=%d,%d,%d,%d,%d,%d,%d,%d,%d,%.9g,", experts.count, experts.width,
+                      experts.shared_width, static_cast<int>(rule.scores), rule.chosen, rule.groups,
+                      rule.groups_used, rule.best_of_group, rule.renormalise ? 1 : 0, rule.scale);
+  for (const bool sparse : experts.layers) text += sparse ? '1' : '0';
+  return text + "\n";
+}
+
 std::string RopeText(const RopeConfig& rope) {
   return absl::StrFormat("%.17g,%d,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%d", rope.theta,
                          static_cast<int>(rope.scaling), rope.factor, rope.low_frequency_factor,
@@ -110,7 +151,13 @@ absl::Status CheckModelConfig(const ModelConfig& config) {
   }
   QUIRE_RETURN_IF_ERROR(CheckRope(config.rope));
   QUIRE_RETURN_IF_ERROR(CheckRope(config.sliding_rope));
+  QUIRE_RETURN_IF_ERROR(CheckExperts(config));
   return CheckWindows(config);
+}
+
+bool ModelConfig::HasMlp() const {
+  return experts.count == 0 ||
+         std::find(experts.layers.begin(), experts.layers.end(), false) != experts.layers.end();
 }
 
 absl::StatusOr<ModelConfig> CheckedModelConfig(ModelConfig config, const std::string& path) {
@@ -149,6 +196,7 @@ std::string CanonicalText(const ModelConfig& config) {
                   "\ninterleaved=", config.interleaved_rope,
                   "\nembedding_size=", config.embedding_size, "\nnorm_before=", config.norm_before,
                   "\nfinal_norm=", config.final_norm, "\nnorm_affine=", config.norm_affine, "\n");
+  if (config.experts.count > 0) text += ExpertText(config.experts);
   if (!config.quantisation.empty()) {
     absl::StrAppend(&text, "quantisation=", config.quantisation, "\n");
   }

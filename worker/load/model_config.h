@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/routing_rule.h"
 
 namespace quire::load {
 
@@ -33,6 +34,16 @@ struct RopeConfig {
   double beta_slow = 1.0;              // YaRN
   double attention_factor = 1.0;       // YaRN: cos and sin are multiplied by it
   bool truncate = true;                // YaRN: correction range rounded to whole dimensions
+};
+
+// A mixture of experts in place of some layers' mlp.
+struct ExpertConfig {
+  int count = 0;  // 0: no layer has any
+  int width = 0;  // inner, of each
+  kernels::RoutingRule rule;
+  // One more expert, whose result is weighed by the sigmoid of a number of its own; 0: none.
+  int shared_width = 0;
+  std::vector<bool> layers;  // those with experts; others have the mlp of intermediate_size
 };
 
 struct ModelConfig {
@@ -64,6 +75,13 @@ struct ModelConfig {
   // GGUF's "llama" rotates neighbouring pairs: its q and k rows are put back into halves at load.
   bool interleaved_rope = false;
   bool rotary = true;  // positions turn q and k
+
+  ExpertConfig experts;
+  bool HasExperts(int layer) const {
+    return experts.count > 0 && experts.layers[static_cast<size_t>(layer)];
+  }
+  // Whether some layer has the mlp of intermediate_size.
+  bool HasMlp() const;
 
   // Of a quantised checkpoint: what its configuration says, canonically (load/quantisation.h).
   std::string quantisation;

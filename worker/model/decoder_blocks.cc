@@ -16,7 +16,7 @@ DecoderBuffers MakeBuffers(ProgramBuilder& builder, bool with_branch) {
   buffers.normed = builder.Buffer("normed", config.hidden_size);
   buffers.qkv = builder.Buffer("qkv", shard.queries.count + 2 * shard.keys.count);
   buffers.attended = builder.Buffer("attended", shard.queries.count);
-  buffers.inner = builder.Buffer("gated", shard.inner.count);
+  if (config.HasMlp()) buffers.inner = builder.Buffer("gated", shard.inner.count);
   if (with_branch) buffers.branch = builder.Buffer("branch", config.hidden_size);
   return buffers;
 }
@@ -105,24 +105,51 @@ void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
       output, {.part = Part::kOutput, .layer = block.layer, .there = config.output_bias});
 }
 
-void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, BufferId out,
-            bool accumulate) {
+namespace {
+
+kernels::LinearOp::Activation ActivationOf(const load::ModelConfig& config) {
   using Activation = load::ModelConfig::Activation;
   using Epilogue = kernels::LinearOp::Activation;
+  if (config.activation == Activation::kRelu) return Epilogue::kRelu;
+  return config.activation == Activation::kGeluTanh ? Epilogue::kGeluTanhGated
+                                                    : Epilogue::kSiluGated;
+}
+
+// The parts of a gated mlp, and their inner width.
+struct MlpParts {
+  Part gate;
+  Part up;
+  Part down;
+  int64_t width;
+  Range inner;
+};
+
+kernels::MoeOp::Expert AddExpert(ProgramBuilder& builder, const MlpParts& parts,
+                                 const Place& place) {
+  const int64_t hidden = builder.config().hidden_size;
+  kernels::MoeOp::Expert expert;
+  expert.gate_up =
+      builder.Matrix({{parts.gate, parts.width, parts.inner}, {parts.up, parts.width, parts.inner}},
+                     hidden, place);
+  expert.down = builder.Matrix({{parts.down, hidden}}, parts.width, place, parts.inner);
+  return expert;
+}
+
+}  // namespace
+
+void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, BufferId out,
+            bool accumulate) {
   const load::ModelConfig& config = builder.config();
   const int64_t width = config.intermediate_size;
   const Range inner = builder.shard().inner;
-  const bool gated = config.activation != Activation::kRelu;
   const ProgramBuilder::Stack up = {Part::kUp, width, inner};
   const std::initializer_list<ProgramBuilder::Stack> both = {{Part::kGate, width, inner}, up};
   const std::initializer_list<ProgramBuilder::Stack> one = {up};
-  const auto& stacks = gated ? both : one;
   kernels::LinearOp first;
+  first.activation = ActivationOf(config);
+  const auto& stacks = first.activation == kernels::LinearOp::Activation::kRelu ? one : both;
   first.weight = builder.Matrix(stacks, config.hidden_size, layer);
   if (config.mlp_bias) first.bias = builder.Vector(stacks, "bias", layer);
-  first.activation = !gated                                       ? Epilogue::kRelu
-                     : config.activation == Activation::kGeluTanh ? Epilogue::kGeluTanhGated
-                                                                  : Epilogue::kSiluGated;
   first.in = buffers.normed;
   first.out = buffers.inner;
   builder.Add(first);
@@ -133,6 +160,43 @@ void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, B
   down.in = buffers.inner;
   down.out = out;
   builder.AddPartialLinear(down, {.part = Part::kDown, .layer = layer, .there = config.mlp_bias});
+}
+
+void AddExperts(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, BufferId out,
+                bool accumulate) {
+  const load::ModelConfig& config = builder.config();
+  const load::ExpertConfig& experts = config.experts;
+  const Shard& shard = builder.shard();
+  kernels::MoeOp moe;
+  moe.router = builder.Router(Part::kRouter, experts.count, layer);
+  moe.rule = experts.rule;
+  const MlpParts parts = {Part::kExpertGate, Part::kExpertUp, Part::kExpertDown, experts.width,
+                          shard.expert_inner};
+  for (int expert = 0; expert < experts.count; ++expert) {
+    moe.experts.push_back(AddExpert(builder, parts, {layer, expert}));
+  }
+  moe.activation = ActivationOf(config);
+  moe.accumulate = accumulate && shard.first();  // the sum over ranks adds it once
+  moe.in = buffers.normed;
+  moe.out = out;
+  builder.Add(moe);
+  if (experts.shared_width > 0) {
+    // A mixture of one, which everyone chooses.
+    kernels::MoeOp shared;
+    shared.router = builder.Router(Part::kSharedRouter, 1, layer);
+    shared.rule.scores = kernels::RoutingRule::Scores::kSigmoid;
+    shared.rule.renormalise = false;
+    shared.experts = {AddExpert(builder,
+                                {Part::kSharedGate, Part::kSharedUp, Part::kSharedDown,
+                                 experts.shared_width, shard.shared_inner},
+                                layer)};
+    shared.activation = moe.activation;
+    shared.accumulate = true;
+    shared.in = moe.in;
+    shared.out = moe.out;
+    builder.Add(shared);
+  }
+  builder.AddSum(out);
 }
 
 void AddLogits(ProgramBuilder& builder, BufferId in, WeightId embedding) {
@@ -174,7 +238,8 @@ void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form) {
                   /*accumulate=*/!form.post_norms});
     add_result(Part::kPostAttentionNorm, layer);
     AddNorm(builder, {Part::kMlpNorm, layer, buffers.hidden, buffers.normed});
-    AddMlp(builder, buffers, layer, result, /*accumulate=*/!form.post_norms);
+    const auto add_block = config.HasExperts(layer) ? AddExperts : AddMlp;
+    add_block(builder, buffers, layer, result, /*accumulate=*/!form.post_norms);
     add_result(Part::kPostMlpNorm, layer);
   }
   const BufferId last = builder.Buffer("last", config.hidden_size, /*sampled_rows_only=*/true);

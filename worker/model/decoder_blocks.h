@@ -52,6 +52,10 @@ void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
 void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer,
             kernels::BufferId out, bool accumulate);
 
+// out (+)= the experts that a token's router chooses, and a shared one, over `normed`.
+void AddExperts(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer,
+                kernels::BufferId out, bool accumulate);
+
 // Logits of the final norm's result, and the sample. `embedding` is the head when the model ties
 // them.
 void AddLogits(ProgramBuilder& builder, kernels::BufferId in, kernels::WeightId embedding);

@@ -11,8 +11,11 @@ namespace quire::model {
 #define QUIRE_FAMILIES(SERVE) \
   SERVE(kLlama)               \
   SERVE(kMistral)             \
+  SERVE(kMixtral)             \
   SERVE(kQwen2)               \
   SERVE(kQwen3)               \
+  SERVE(kQwen2Moe)            \
+  SERVE(kQwen3Moe)            \
   SERVE(kGemma3)              \
   SERVE(kOpt)
 

@@ -57,9 +57,6 @@ void ReadGgufCommon(GgufReader& reader, const load::GgufFile& file, ModelConfig&
   if (value_length != config.head_dim) {
     reader.Fail("attention.value_length differs from key_length: not served");
   }
-  if (reader.Int("expert_count", 0) > 0) {
-    reader.Fail("expert_count: mixture-of-experts models are not served");
-  }
   if (config.head_dim > 0)
     config.attention_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
   // The table of embeddings decides, not the vocabulary: it may be padded.
@@ -72,6 +69,43 @@ void ReadGgufCommon(GgufReader& reader, const load::GgufFile& file, ModelConfig&
   config.output_bias = file.tensors().Find("blk.0.attn_output.bias") != nullptr;
   config.mlp_bias = file.tensors().Find("blk.0.ffn_gate.bias") != nullptr;
   ReadGgufRope(reader, config);
+}
+
+// expert_gating_func has a number for each kind of scores.
+void ReadGatingFunction(GgufReader& reader, kernels::RoutingRule& rule) {
+  constexpr int64_t kSoftmax = 1, kSigmoid = 2;
+  const int64_t function = reader.Int("expert_gating_func", kSoftmax);
+  if (function != kSoftmax && function != kSigmoid) {
+    reader.Fail(absl::StrCat("expert_gating_func is ", function,
+                             ", served are 1 (softmax) and 2 (sigmoid)"));
+  }
+  if (function == kSigmoid) rule.scores = kernels::RoutingRule::Scores::kSigmoid;
+}
+
+void ReadGgufExperts(GgufReader& reader, const GgufForm& form, ModelConfig& config) {
+  using Experts = GgufForm::Experts;
+  load::ExpertConfig& experts = config.experts;
+  experts.count = ClampCount(reader.Int("expert_count", 0));
+  if (experts.count == 0) return;
+  if (form.experts == Experts::kNone) {
+    return reader.Fail(absl::StrCat("expert_count is ", experts.count, ", ", config.family,
+                                    " is served without experts"));
+  }
+  experts.width = ClampCount(reader.Int("expert_feed_forward_length", config.intermediate_size));
+  experts.shared_width = ClampCount(reader.Int("expert_shared_feed_forward_length", 0));
+  kernels::RoutingRule& rule = experts.rule;
+  rule.chosen = ClampCount(reader.RequiredInt("expert_used_count"));
+  rule.renormalise = reader.Bool("expert_weights_norm", form.experts == Experts::kRenormalised);
+  const double scale = reader.Double("expert_weights_scale", 1.0);
+  rule.scale = scale == 0.0 ? 1.0f : static_cast<float>(scale);  // 0 where files mean none
+  ReadGatingFunction(reader, rule);
+  if (reader.Int("expert_group_count", 1) > 1) {
+    reader.Fail("expert_group_count: groups of experts are not served");
+  }
+  const int64_t dense = reader.Int("leading_dense_block_count", 0);
+  for (int i = 0; i < std::min<int64_t>(config.layers, load::kMaxLayers); ++i) {
+    experts.layers.push_back(i >= dense);
+  }
 }
 
 }  // namespace
@@ -117,6 +151,7 @@ absl::StatusOr<ModelConfig> ModelConfigFromGguf(const load::GgufFile& file, cons
     config.interleaved_rope = form.interleaved_rope;
     ReadGgufCommon(reader, file, config);
     const bool layers_fit = config.layers >= 1 && config.layers <= load::kMaxLayers;
+    if (reader.status().ok()) ReadGgufExperts(reader, form, config);
     if (reader.status().ok() && layers_fit) form.read(reader, config);
     QUIRE_RETURN_IF_ERROR(reader.status());
     return load::CheckedModelConfig(std::move(config), path);

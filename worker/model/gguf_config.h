@@ -38,6 +38,9 @@ class GgufReader {
   double Double(std::string_view key, double otherwise) {
     return Has(key) ? RequiredDouble(key) : otherwise;
   }
+  bool Bool(std::string_view key, bool otherwise) {
+    return Has(key) ? Take(file_.Bool(prefix_ + std::string(key)), otherwise) : otherwise;
+  }
   std::string String(std::string_view key, std::string_view otherwise) {
     if (!Has(key)) return std::string(otherwise);
     return std::string(Take(file_.String(prefix_ + std::string(key)), otherwise));
@@ -79,6 +82,9 @@ struct GgufForm {
   std::string_view written_as = "";
   load::SplittingRule splitting = {};
   bool interleaved_rope = false;  // rows of q and k are in neighbouring pairs
+  // What files with experts mean where they leave expert_weights_norm out.
+  enum class Experts : uint8_t { kNone, kRenormalised, kPlain };
+  Experts experts = Experts::kNone;
   // Reads what the family has beside the shared metadata: the windows of all layers, and more.
   void (*read)(GgufReader& reader, load::ModelConfig& config) = ReadWindow;
 };

@@ -190,4 +190,27 @@ void ReadWindows(JsonReader& reader, load::ModelConfig& config, int64_t window,
   }
 }
 
+void ReadExperts(JsonReader& reader, load::ModelConfig& config, const ExpertKeys& keys) {
+  load::ExpertConfig& experts = config.experts;
+  experts.count = static_cast<int>(reader.RequiredInt(keys.count));
+  experts.width = static_cast<int>(reader.RequiredInt(keys.width));
+  experts.rule.chosen = static_cast<int>(reader.RequiredInt("num_experts_per_tok"));
+  experts.rule.renormalise = reader.Bool("norm_topk_prob", keys.renormalise);
+  if (experts.count < 1) reader.Fail(absl::StrCat(AbslView(keys.count), " must be at least 1"));
+  const int64_t step = reader.Int("decoder_sparse_step", 1);
+  if (step < 1) reader.Fail("decoder_sparse_step must be at least 1");
+  if (config.layers < 1 || config.layers > load::kMaxLayers) return;  // CheckModelConfig refuses it
+  for (int i = 0; i < config.layers; ++i) experts.layers.push_back((i + 1) % step == 0);
+  const json::Array* dense = reader.ArrayAt("mlp_only_layers");
+  for (size_t i = 0; dense != nullptr && i < dense->size(); ++i) {
+    const absl::StatusOr<int64_t> layer = json::AsInt((*dense)[i], "mlp_only_layers");
+    if (!layer.ok() || *layer < 0 || *layer >= config.layers) {
+      reader.Fail(
+          absl::StrCat("mlp_only_layers may hold numbers of layers from 0 to ", config.layers - 1));
+      return;
+    }
+    experts.layers[static_cast<size_t>(*layer)] = false;
+  }
+}
+
 }  // namespace quire::model

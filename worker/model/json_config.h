@@ -87,6 +87,15 @@ void ReadScaling(JsonReader& reader, const json::Object& object, int64_t max_pos
 void ReadWindows(JsonReader& reader, load::ModelConfig& config, int64_t window,
                  const std::function<bool(int)>& slides);
 
+// The mixture of experts of families whose routers are a softmax: counts, widths, and the layers
+// that have it.
+struct ExpertKeys {
+  std::string_view count = "num_experts";
+  std::string_view width = "moe_intermediate_size";
+  bool renormalise = false;  // where norm_topk_prob is absent
+};
+void ReadExperts(JsonReader& reader, load::ModelConfig& config, const ExpertKeys& keys);
+
 // How to read a family's config.json.
 struct JsonForm {
   struct Name {

@@ -9,7 +9,8 @@ extern const Family kLlama{
     .json = {.names = {{"LlamaForCausalLM", "llama"}}, .attention_bias = true, .mlp_bias = true},
     .gguf = {.architecture = "llama",
              .splitting = {"llama-bpe", /*tokens=*/128'256},  // of Llama 3
-             .interleaved_rope = true},
+             .interleaved_rope = true,
+             .experts = GgufForm::Experts::kRenormalised},  // Mixtral
 };
 
 }  // namespace quire::model

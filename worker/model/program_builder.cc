@@ -31,10 +31,10 @@ ProgramBuilder::ProgramBuilder(const TensorNaming& naming, const load::ModelConf
   program_.head_dim = config.head_dim;
 }
 
-const load::Tensor* ProgramBuilder::Find(Part part, std::string_view suffix, int layer,
+const load::Tensor* ProgramBuilder::Find(Part part, std::string_view suffix, const Place& place,
                                          std::vector<int64_t> shape) {
   const std::vector<std::string> names =
-      TensorNames(naming_, files_.is_gguf(), part, layer, suffix);
+      TensorNames(naming_, files_.is_gguf(), part, place, suffix);
   const load::Tensor* tensor = nullptr;
   for (const std::string& name : names) {
     if (tensor == nullptr) tensor = files_.tensors().Find(name);
@@ -60,20 +60,23 @@ const load::Tensor* ProgramBuilder::Find(Part part, std::string_view suffix, int
         shape.size() == 1 || !files_.is_gguf() ? "" : " or quantised")));
     return nullptr;
   }
+  used_.Add(tensor);
   return tensor;
 }
 
-std::optional<load::QuantisedMatrix> ProgramBuilder::FindQuantised(Part part, int layer,
+std::optional<load::QuantisedMatrix> ProgramBuilder::FindQuantised(Part part, const Place& place,
                                                                    int64_t rows, int64_t cols) {
   if (files_.quantisation() == nullptr) return std::nullopt;
-  for (const std::string& module : ModuleNames(naming_, part, layer)) {
+  for (const std::string& module : ModuleNames(naming_, part, place)) {
     absl::StatusOr<std::optional<load::QuantisedMatrix>> found =
         files_.quantisation()->Find(files_.tensors(), module, rows, cols);
     if (!found.ok()) {
       Fail(found.status());
       return std::nullopt;
     }
-    if (found->has_value()) return *std::move(found);
+    if (!found->has_value()) continue;
+    used_.AddModule(module);
+    return *std::move(found);
   }
   return std::nullopt;
 }
@@ -130,14 +133,34 @@ WeightSource ProgramBuilder::Halved(Part part, const WeightSource& source) {
   return result;
 }
 
-WeightId ProgramBuilder::Matrix(std::initializer_list<Stack> stacks, int64_t cols, int layer,
-                                Range kept) {
+void ProgramBuilder::AddRows(const Stack& stack, int64_t cols, const Place& place, Range kept,
+                             kernels::Weight& weight) {
+  const bool stacked = place.expert != kNoExpert && files_.is_gguf();
+  const int64_t experts = config_.experts.count;
+  const load::Tensor* tensor = Find(stack.part, "weight", place,
+                                    stacked ? std::vector<int64_t>{experts, stack.rows, cols}
+                                            : std::vector<int64_t>{stack.rows, cols});
+  if (tensor == nullptr) return;
+  Range rows = stack.kept;
+  if (stacked) {  // the experts' matrices lie one below the other
+    if (rows.count < 0) rows.count = stack.rows;
+    rows.begin += place.expert * stack.rows;
+  }
+  const WeightSource source =
+      Source(*tensor, stack.rows * (stacked ? experts : 1), cols, {rows, kept});
+  if (weight.name.empty()) weight.name = tensor->name;
+  weight.parts.push_back(memory_.Convert(Halved(stack.part, source), tensor->name));
+  weight.rows += source.rows;
+}
+
+WeightId ProgramBuilder::Matrix(std::initializer_list<Stack> stacks, int64_t cols,
+                                const Place& place, Range kept) {
   kernels::Weight weight;
   weight.cols = kept.count < 0 ? cols : kept.count;
   for (const Stack& stack : stacks) {
     if (!status_.ok()) return kernels::kNoId;
     std::optional<load::QuantisedMatrix> quantised =
-        FindQuantised(stack.part, layer, stack.rows, cols);
+        FindQuantised(stack.part, place, stack.rows, cols);
     if (quantised.has_value()) {
       const load::QuantisedMatrix::Slice slice{stack.kept.begin,
                                                stack.kept.count < 0 ? stack.rows : stack.kept.count,
@@ -148,14 +171,26 @@ WeightId ProgramBuilder::Matrix(std::initializer_list<Stack> stacks, int64_t col
       continue;
     }
     if (!status_.ok()) return kernels::kNoId;
-    const load::Tensor* tensor = Find(stack.part, "weight", layer, {stack.rows, cols});
-    if (tensor == nullptr) return kernels::kNoId;
-    if (weight.name.empty()) weight.name = tensor->name;
-    const WeightSource source = Source(*tensor, stack.rows, cols, {stack.kept, kept});
-    weight.parts.push_back(memory_.Convert(Halved(stack.part, source), tensor->name));
-    weight.rows += source.rows;
+    AddRows(stack, cols, place, kept, weight);
   }
+  if (!status_.ok()) return kernels::kNoId;
   program_.weights.push_back(std::move(weight));
+  return static_cast<WeightId>(program_.weights.size()) - 1;
+}
+
+WeightId ProgramBuilder::Router(Part part, int64_t rows, int layer) {
+  if (!status_.ok()) return kernels::kNoId;
+  const int64_t cols = config_.hidden_size;
+  const load::Tensor* tensor =
+      Find(part, "weight", layer, rows == 1 ? std::vector{cols} : std::vector{rows, cols});
+  if (tensor == nullptr) return kernels::kNoId;
+  if (!IsFloat(*tensor->type)) {
+    Fail(absl::InvalidArgumentError(absl::StrCat(tensor->file, ": tensor \"", tensor->name,
+                                                 "\" has type ", tensor->type_name,
+                                                 ", routers may be F32, F16 or BF16")));
+    return kernels::kNoId;
+  }
+  program_.weights.push_back({tensor->name, {Source(*tensor, rows, cols, {})}, rows, cols});
   return static_cast<WeightId>(program_.weights.size()) - 1;
 }
 
@@ -246,6 +281,8 @@ int ProgramBuilder::AddRope(const load::RopeConfig& rope) {
 }
 
 absl::StatusOr<kernels::StepProgram> ProgramBuilder::Finish() {
+  // What other ranks hold in their stead, this rank need not.
+  if (shard_.first()) Fail(used_.CheckLayers(files_, naming_, config_));
   if (!status_.ok()) return status_;
   return std::move(program_);
 }

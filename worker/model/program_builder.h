@@ -20,6 +20,7 @@
 #include "worker/load/model_files.h"
 #include "worker/model/shard.h"
 #include "worker/model/tensor_names.h"
+#include "worker/model/used_tensors.h"
 #include "worker/model/weight_memory.h"
 
 namespace quire::model {
@@ -40,8 +41,10 @@ class ProgramBuilder {
     Range kept = {};
   };
   // The columns in `kept` of the parts' `cols` columns.
-  kernels::WeightId Matrix(std::initializer_list<Stack> stacks, int64_t cols, int layer = kNoLayer,
-                           Range kept = {});
+  kernels::WeightId Matrix(std::initializer_list<Stack> stacks, int64_t cols,
+                           const Place& place = {}, Range kept = {});
+  // A router's `rows` of the width of the layers, in floats as the file has them.
+  kernels::WeightId Router(Part part, int64_t rows, int layer);
   // A bias or norm of the kept rows of the parts together: [1, sum].
   kernels::WeightId Vector(std::initializer_list<Stack> stacks, std::string_view suffix,
                            int layer = kNoLayer);
@@ -74,12 +77,15 @@ class ProgramBuilder {
  private:
   // Null, with the error kept, when it is missing or has another shape. `shape` of one entry also
   // fits [1, n].
-  const load::Tensor* Find(Part part, std::string_view suffix, int layer,
+  const load::Tensor* Find(Part part, std::string_view suffix, const Place& place,
                            std::vector<int64_t> shape);
   // The part's weight where the checkpoint quantises it; nothing where it does not, or after an
   // error.
-  std::optional<load::QuantisedMatrix> FindQuantised(Part part, int layer, int64_t rows,
+  std::optional<load::QuantisedMatrix> FindQuantised(Part part, const Place& place, int64_t rows,
                                                      int64_t cols);
+  // Adds the rows of a part to a weight: those of its tensor, or an expert's of the tensor of all.
+  void AddRows(const Stack& stack, int64_t cols, const Place& place, Range kept,
+               kernels::Weight& weight);
   struct Kept {
     Range rows;
     Range cols;
@@ -101,6 +107,7 @@ class ProgramBuilder {
   WeightMemory& memory_;
   const Shard shard_;
   kernels::StepProgram program_;
+  UsedTensors used_;
   absl::Status status_;
 };
 

@@ -14,23 +14,38 @@ namespace {
 
 constexpr int kMostNamed = 16;  // counts that work, as far as a message names them
 
-// Elements that share a block along K in a part's tensors, the most of all layers; 1 where they are
-// floats. The builder finds and reports a missing tensor.
+// Elements that share a block along K in a part's tensors, the most of all layers and experts; 1
+// where they are floats. The builder finds and reports a missing tensor.
 struct Unit {
   int64_t elements = 1;
   std::string why;  // the tensor and its type
 };
 
-Unit FindUnit(const TensorNaming& naming, const load::ModelConfig& config,
-              const load::ModelFiles& files, Part part) {
-  Unit unit;
-  for (int layer = 0; layer < config.layers; ++layer) {
-    if (files.quantisation() != nullptr) {
-      const int64_t hidden = config.hidden_size;
-      const int64_t cols = part == Part::kOutput ? int64_t{config.heads} * config.head_dim
-                                                 : config.intermediate_size;
-      for (const std::string& module : ModuleNames(naming, part, layer)) {
-        const auto found = files.quantisation()->Find(files.tensors(), module, hidden, cols);
+class UnitFinder {
+ public:
+  UnitFinder(const TensorNaming& naming, const load::ModelConfig& config,
+             const load::ModelFiles& files)
+      : naming_(naming), config_(config), files_(files) {}
+
+  // Of a part with `cols` columns; `experts` of it in each layer, 0: it is the layer's own.
+  Unit Find(Part part, int64_t cols, int experts = 0) const {
+    Unit unit;
+    for (int layer = 0; layer < config_.layers; ++layer) {
+      if (experts == 0) Look(part, layer, cols, unit);
+      // In GGUF they are one tensor.
+      for (int expert = 0; expert < (files_.is_gguf() ? std::min(experts, 1) : experts); ++expert) {
+        Look(part, {layer, expert}, cols, unit);
+      }
+    }
+    return unit;
+  }
+
+ private:
+  void Look(Part part, const Place& place, int64_t cols, Unit& unit) const {
+    if (files_.quantisation() != nullptr) {
+      for (const std::string& module : ModuleNames(naming_, part, place)) {
+        const auto found =
+            files_.quantisation()->Find(files_.tensors(), module, config_.hidden_size, cols);
         if (!found.ok() || !found->has_value()) continue;
         const kernels::DType form = (*found)->Form();
         if (kernels::BlockElements(form) <= unit.elements) continue;
@@ -38,24 +53,72 @@ Unit FindUnit(const TensorNaming& naming, const load::ModelConfig& config,
                 absl::StrCat("\"", module, "\" is quantised as ", kernels::DTypeName(form))};
       }
     }
-    for (const std::string& name : TensorNames(naming, files.is_gguf(), part, layer, "weight")) {
-      const load::Tensor* tensor = files.tensors().Find(name);
+    for (const std::string& name : TensorNames(naming_, files_.is_gguf(), part, place, "weight")) {
+      const load::Tensor* tensor = files_.tensors().Find(name);
       if (tensor == nullptr || !tensor->type.has_value()) continue;
       const int64_t elements = kernels::BlockElements(*tensor->type);
       if (elements <= unit.elements) continue;
       unit = {elements, absl::StrCat("\"", tensor->name, "\" is ", tensor->type_name)};
     }
   }
-  return unit;
-}
+
+  const TensorNaming& naming_;
+  const load::ModelConfig& config_;
+  const load::ModelFiles& files_;
+};
+
+// An inner width that ranks share in whole blocks.
+struct InnerWidth {
+  int64_t size = 0;  // 0: the model has none of this kind
+  const char* name = "";
+  Unit unit;
+
+  // Empty when `ranks` can share it.
+  std::string WhyNot(int ranks) const {
+    if (size == 0) return "";
+    if (size % unit.elements != 0) {
+      return absl::StrCat(name, " of ", size, " is not made of blocks of ", unit.elements, ", ",
+                          unit.why);
+    }
+    if (size / unit.elements >= ranks) return "";
+    return absl::StrCat(name, " of ", size, " has ", size / unit.elements, " blocks of ",
+                        unit.elements, " for ", ranks, " ranks",
+                        unit.why.empty() ? "" : absl::StrCat(", ", unit.why));
+  }
+
+  // As even as whole blocks permit. One rank has all: the builder reports what a damaged file
+  // lacks.
+  Range Cut(const Rank& at) const {
+    if (at.ranks == 1) return {0, size};
+    const int64_t blocks = size / unit.elements;
+    const auto border = [&](int64_t rank) {
+      return (blocks * rank + at.ranks - 1) / at.ranks * unit.elements;
+    };
+    return {border(at.rank), border(at.rank + 1) - border(at.rank)};
+  }
+};
 
 // The properties of a model that its division depends on.
 class Cutter {
  public:
   Cutter(const TensorNaming& naming, const load::ModelConfig& config, const load::ModelFiles& files)
-      : config_(config),
-        output_(FindUnit(naming, config, files, Part::kOutput)),
-        down_(FindUnit(naming, config, files, Part::kDown)) {}
+      : config_(config) {
+    const UnitFinder units(naming, config, files);
+    output_ = units.Find(Part::kOutput, int64_t{config.heads} * config.head_dim);
+    const load::ExpertConfig& experts = config.experts;
+    if (config.HasMlp()) {
+      inner_ = {config.intermediate_size, "an intermediate size",
+                units.Find(Part::kDown, config.intermediate_size)};
+    }
+    if (experts.count > 0) {
+      expert_ = {experts.width, "an intermediate size of experts",
+                 units.Find(Part::kExpertDown, experts.width, experts.count)};
+    }
+    if (experts.shared_width > 0) {
+      shared_ = {experts.shared_width, "an intermediate size of shared experts",
+                 units.Find(Part::kSharedDown, experts.shared_width)};
+    }
+  }
 
   // Empty when `ranks` can share the model; otherwise the obstacle.
   std::string WhyNot(int ranks) const {
@@ -72,15 +135,8 @@ class Cutter {
                           " for each of ", ranks, " ranks, do not end on a border of blocks of ",
                           output_.elements, ", ", output_.why);
     }
-    if (config_.intermediate_size % down_.elements != 0) {
-      return absl::StrCat("an intermediate size of ", config_.intermediate_size,
-                          " is not made of blocks of ", down_.elements, ", ", down_.why);
-    }
-    if (config_.intermediate_size / down_.elements < ranks) {
-      return absl::StrCat("an intermediate size of ", config_.intermediate_size, " has ",
-                          config_.intermediate_size / down_.elements, " blocks of ", down_.elements,
-                          " for ", ranks, " ranks",
-                          down_.why.empty() ? "" : absl::StrCat(", ", down_.why));
+    for (const InnerWidth* width : {&inner_, &expert_, &shared_}) {
+      if (std::string why = width->WhyNot(ranks); !why.empty()) return why;
     }
     if (kernels::VocabularyOf(config_.vocab_size, ranks - 1, ranks).count < 1) {
       return absl::StrCat("a vocabulary of ", config_.vocab_size,
@@ -110,15 +166,9 @@ class Cutter {
     const int64_t head_dim = config_.head_dim;
     shard.queries = {at.rank * shard.heads * head_dim, shard.heads * head_dim};
     shard.keys = {first_kv_head * head_dim, shard.kv_heads * head_dim};
-    // As even as whole blocks permit. One rank has all: the builder reports what a damaged file
-    // lacks.
-    const int64_t blocks = config_.intermediate_size / down_.elements;
-    const auto border = [&](int64_t rank) {
-      return (blocks * rank + at.ranks - 1) / at.ranks * down_.elements;
-    };
-    const int64_t begin = border(at.rank);
-    const int64_t end = border(at.rank + 1);
-    shard.inner = {begin, (at.ranks == 1 ? config_.intermediate_size : end) - begin};
+    shard.inner = inner_.Cut(at);
+    shard.expert_inner = expert_.Cut(at);
+    shard.shared_inner = shared_.Cut(at);
     const kernels::VocabularySlice ids =
         kernels::VocabularyOf(config_.vocab_size, at.rank, at.ranks);
     shard.vocabulary = {ids.begin, ids.count};
@@ -127,8 +177,10 @@ class Cutter {
 
  private:
   const load::ModelConfig& config_;
-  const Unit output_;
-  const Unit down_;
+  Unit output_;
+  InnerWidth inner_;
+  InnerWidth expert_;
+  InnerWidth shared_;
 };
 
 }  // namespace

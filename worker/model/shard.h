@@ -32,18 +32,20 @@ struct Range {
 struct Shard {
   int rank = 0;
   int ranks = 1;
-  int heads = 0;     // of queries, of this rank
-  int kv_heads = 0;  // of keys and values, of this rank
-  Range queries;     // rows of q, and columns of the output projection
-  Range keys;        // rows of k and v
-  Range inner;       // rows of gate and up, columns of down
-  Range vocabulary;  // rows of the embedding and of the head
+  int heads = 0;       // of queries, of this rank
+  int kv_heads = 0;    // of keys and values, of this rank
+  Range queries;       // rows of q, and columns of the output projection
+  Range keys;          // rows of k and v
+  Range inner;         // rows of gate and up, columns of down
+  Range expert_inner;  // the same of every expert
+  Range shared_inner;  // and of a layer's shared one
+  Range vocabulary;    // rows of the embedding and of the head
 
   bool first() const { return rank == 0; }
 };
 
 // Needs: query heads that divide among the ranks, and heads of keys and values that divide among
-// them or the ranks among those; at least one block of the inner width and one token id for each
+// them or the ranks among those; at least one block of each inner width and one token id for each
 // rank. INVALID_ARGUMENT in one line with what was found, what is needed, and the counts that work.
 absl::StatusOr<Shard> CutModel(const TensorNaming& naming, const load::ModelConfig& config,
                                const load::ModelFiles& files, const Rank& rank);

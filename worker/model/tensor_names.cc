@@ -1,6 +1,7 @@
 #include "worker/model/tensor_names.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/status.h"
 
 namespace quire::model {
@@ -22,6 +23,14 @@ constexpr TensorName kHuggingFace[] = {
     {Part::kGate, "mlp.gate_proj"},
     {Part::kUp, "mlp.up_proj"},
     {Part::kDown, "mlp.down_proj"},
+    {Part::kRouter, "mlp.gate"},
+    {Part::kSharedRouter, "mlp.shared_expert_gate"},
+    {Part::kSharedGate, "mlp.shared_expert.gate_proj"},
+    {Part::kSharedUp, "mlp.shared_expert.up_proj"},
+    {Part::kSharedDown, "mlp.shared_expert.down_proj"},
+    {Part::kExpertGate, "mlp.experts.*.gate_proj"},
+    {Part::kExpertUp, "mlp.experts.*.up_proj"},
+    {Part::kExpertDown, "mlp.experts.*.down_proj"},
 };
 
 // Below "blk.N." for parts of a layer.
@@ -43,6 +52,14 @@ constexpr TensorName kGguf[] = {
     {Part::kUp, "ffn_up"},
     {Part::kDown, "ffn_down"},
     {Part::kPostMlpNorm, "post_ffw_norm"},
+    {Part::kRouter, "ffn_gate_inp"},
+    {Part::kSharedRouter, "ffn_gate_inp_shexp"},
+    {Part::kSharedGate, "ffn_gate_shexp"},
+    {Part::kSharedUp, "ffn_up_shexp"},
+    {Part::kSharedDown, "ffn_down_shexp"},
+    {Part::kExpertGate, "ffn_gate_exps"},
+    {Part::kExpertUp, "ffn_up_exps"},
+    {Part::kExpertDown, "ffn_down_exps"},
 };
 
 const char* Look(std::span<const TensorName> names, Part part) {
@@ -54,15 +71,21 @@ const char* Look(std::span<const TensorName> names, Part part) {
 
 }  // namespace
 
-std::vector<std::string> TensorNames(const TensorNaming& naming, bool gguf, Part part, int layer,
-                                     std::string_view suffix) {
-  const char* name = gguf ? nullptr : Look(naming.own, part);
-  if (name == nullptr) name = Look(gguf ? std::span<const TensorName>(kGguf) : kHuggingFace, part);
-  if (name == nullptr) return {};
+std::vector<std::string> TensorNames(const TensorNaming& naming, bool gguf, Part part,
+                                     const Place& place, std::string_view suffix) {
+  const char* found = gguf ? nullptr : Look(naming.own, part);
+  if (found == nullptr) {
+    found = Look(gguf ? std::span<const TensorName>(kGguf) : kHuggingFace, part);
+  }
+  if (found == nullptr) return {};
+  std::string name = found;
+  if (place.expert != kNoExpert) {
+    name = absl::StrReplaceAll(name, {{"*", absl::StrCat(place.expert)}});
+  }
   const char* layers = gguf ? "blk." : "layers.";
-  const std::string inner = layer == kNoLayer
-                                ? absl::StrCat(name, ".", AbslView(suffix))
-                                : absl::StrCat(layers, layer, ".", name, ".", AbslView(suffix));
+  const std::string inner =
+      place.layer == kNoLayer ? absl::StrCat(name, ".", AbslView(suffix))
+                              : absl::StrCat(layers, place.layer, ".", name, ".", AbslView(suffix));
   if (gguf) return {inner};
   if (part == Part::kHead) return {inner, absl::StrCat("language_model.", inner)};
   std::vector<std::string> names;
@@ -70,10 +93,10 @@ std::vector<std::string> TensorNames(const TensorNaming& naming, bool gguf, Part
   return names;
 }
 
-std::vector<std::string> ModuleNames(const TensorNaming& naming, Part part, int layer) {
+std::vector<std::string> ModuleNames(const TensorNaming& naming, Part part, const Place& place) {
   constexpr std::string_view kSuffix = ".weight";
   std::vector<std::string> names =
-      TensorNames(naming, /*gguf=*/false, part, layer, kSuffix.substr(1));
+      TensorNames(naming, /*gguf=*/false, part, place, kSuffix.substr(1));
   for (std::string& name : names) name.resize(name.size() - kSuffix.size());
   return names;
 }

@@ -33,10 +33,30 @@ enum class Part {
   kUp,
   kDown,
   kPostMlpNorm,
+  // Of layers with experts.
+  kRouter,
+  kSharedRouter,
+  kSharedGate,
+  kSharedUp,
+  kSharedDown,
+  // One of each per layer and expert.
+  kExpertGate,
+  kExpertUp,
+  kExpertDown,
 };
 
 inline constexpr int kNoLayer = -1;
+inline constexpr int kNoExpert = -1;
 
+// Which of the model's parts of one kind.
+struct Place {
+  Place(int of_layer = kNoLayer, int of_expert = kNoExpert)  // NOLINT: a layer is a place
+      : layer(of_layer), expert(of_expert) {}
+  int layer;
+  int expert;
+};
+
+// The number of an expert takes the place of "*". In GGUF one tensor holds all experts of a layer.
 struct TensorName {
   Part part;
   const char* name;
@@ -56,10 +76,10 @@ struct TensorNaming {
 
 // The possible names of the part, most common first. `suffix` is "weight" or "bias". Empty when the
 // format has no such part.
-std::vector<std::string> TensorNames(const TensorNaming& naming, bool gguf, Part part, int layer,
-                                     std::string_view suffix);
+std::vector<std::string> TensorNames(const TensorNaming& naming, bool gguf, Part part,
+                                     const Place& place, std::string_view suffix);
 
 // The modules of a Hugging Face checkpoint under which the part may be found, in the same order.
-std::vector<std::string> ModuleNames(const TensorNaming& naming, Part part, int layer);
+std::vector<std::string> ModuleNames(const TensorNaming& naming, Part part, const Place& place);
 
 }  // namespace quire::model

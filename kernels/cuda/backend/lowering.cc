@@ -97,12 +97,14 @@ class Lowering {
     ProductStep product;
     product.weight = op.weight;
     product.bias = op.bias;
+    product.scale = op.scale;
     product.accumulate = op.accumulate;
     product.relu = op.activation == Activation::kRelu;
     product.in = Rounded(op.in);
     product.out = op.out;
     const Weight& weight = program_.weights[op.weight];
     if (weight.rows % 8 != 0 || weight.cols % 8 != 0) return Fail("its weight", weight);
+    if (!(op.scale > 0.0f)) return Fail("a scale that is not above 0");
     if (op.accumulate && gated) return Fail("a gated sum is not computed");
     Written(op.out);
     if (!gated) return Emit(product);
@@ -153,6 +155,10 @@ class Lowering {
     if (program_.ranks == 1) return;
     Written(op.buffer);
     Emit(SumStep{op.buffer});
+  }
+
+  void Take(const MoeOp&) {
+    Fail("mixtures of experts have no kernel on this device yet; use --device cpu");
   }
 
   // Without a weight what is returned goes nowhere.

@@ -62,10 +62,11 @@ struct RoundStep {
   BufferId out = kNoId;
 };
 
-// out = in · weightᵀ + bias, through a ReLU; or out += that.
+// out = (in · weightᵀ + bias) · scale, through a ReLU; or out += that.
 struct ProductStep {
   WeightId weight = kNoId;
   WeightId bias = kNoId;
+  float scale = 1.0f;  // above 0
   bool accumulate = false;
   bool relu = false;
   BufferId in = kNoId;

@@ -28,6 +28,8 @@ GENERATED = 64
 # Rows whose logits are kept: the prompt's last, and some of the generated ones.
 KEPT_ROWS = [PROMPT - 1, PROMPT, PROMPT + 9, PROMPT + 23, PROMPT + 40, PROMPT + GENERATED - 2]
 MIN_GAP = 1e-3
+# Between the last expert that a token uses and the next, as logits of a router.
+MIN_ROUTER_GAP = 1e-3
 VERSIONS = {"torch": "2.15.0", "transformers": "5.23.0", "safetensors": "0.8.0", "gguf": "0.19.0",
             "numpy": "2.4.6"}
 
@@ -55,6 +57,10 @@ def opt(**settings):
                    activation_function="relu", **settings)
     del config["intermediate_size"]
     return config
+
+
+def experts(architecture, model_type, **settings):
+    return model(architecture, model_type, rms_norm_eps=1e-6, rope_theta=1000000.0, **settings)
 
 
 # name: (config.json, element type of the file, shards)
@@ -116,6 +122,28 @@ CHECKPOINTS = {
                    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
                    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
                tie_word_embeddings=False), torch.bfloat16, 1),
+    # Experts in every layer; odd counts, a width that is no multiple of 16.
+    "mixtral": (
+        experts("MixtralForCausalLM", "mixtral", num_attention_heads=4, num_key_value_heads=2,
+                num_local_experts=5, num_experts_per_tok=2, sliding_window=None,
+                tie_word_embeddings=False) | {"intermediate_size": 40}, torch.bfloat16, 1),
+    # The last layer alone has experts; the other a plain mlp.
+    "qwen2-moe": (
+        experts("Qwen2MoeForCausalLM", "qwen2_moe", num_attention_heads=4, num_key_value_heads=2,
+                num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24,
+                shared_expert_intermediate_size=56, norm_topk_prob=False, decoder_sparse_step=2,
+                use_sliding_window=True, sliding_window=17, max_window_layers=1,
+                tie_word_embeddings=False), torch.bfloat16, 1),
+    "qwen3-moe": (
+        experts("Qwen3MoeForCausalLM", "qwen3_moe", num_attention_heads=4, num_key_value_heads=1,
+                head_dim=32, num_experts=9, num_experts_per_tok=3, moe_intermediate_size=32,
+                norm_topk_prob=True, tie_word_embeddings=True), torch.bfloat16, 2),
+    # norm_topk_prob is left out: false.
+    "qwen3-moe-plain-weights": (
+        experts("Qwen3MoeForCausalLM", "qwen3_moe", num_attention_heads=2, num_key_value_heads=2,
+                head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48,
+                mlp_only_layers=[0], attention_bias=True, tie_word_embeddings=False),
+        torch.float32, 1),
     "opt-pre-norm": (opt(do_layer_norm_before=True, word_embed_proj_dim=64), torch.bfloat16, 1),
     "opt-post-norm-projected": (opt(do_layer_norm_before=False, word_embed_proj_dim=32),
                                 torch.bfloat16, 1),
@@ -132,6 +160,8 @@ def randomise(network, generator, dtype):
             if "norm" in name and name.endswith("weight"):
                 centre = 0.0 if "gemma3" in network.config.model_type else 1.0
                 value = centre + 0.2 * noise
+            elif name.endswith((".gate.weight", "shared_expert_gate.weight")):
+                value = noise * (6.0 / parameter.shape[-1] ** 0.5)  # choices that are seldom close
             elif name.endswith("bias"):
                 value = 0.1 * noise
             elif "embed" in name:
@@ -141,6 +171,20 @@ def randomise(network, generator, dtype):
             else:
                 value = noise * (1.5 / parameter.shape[-1] ** 0.5)
             parameter.copy_(value.to(dtype).to(torch.float32))
+
+
+class RouterGaps:
+    """The smallest difference between a chosen expert's logit and the next, while it watches."""
+
+    def __init__(self, network):
+        self.smallest = float("inf")
+        for module in network.modules():
+            if hasattr(module, "top_k") and hasattr(module, "num_experts"):
+                module.register_forward_hook(self.look)
+
+    def look(self, module, _inputs, outputs):
+        best = torch.topk(outputs[0].float(), module.top_k + 1, dim=-1).values
+        self.smallest = min(self.smallest, float((best[:, -2] - best[:, -1]).min()))
 
 
 def greedy(network, prompt):
@@ -202,8 +246,30 @@ def write_golden(folder, network, tokens, smallest):
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
 
 
+EXPERT_NAMES = {"mixtral": ("block_sparse_moe", "w1", "w3", "w2")}
+
+
+def published(name, tensor, model_type):
+    """A parameter of a network under the names that files have: a tensor for each expert."""
+    block, gate, up, down = EXPERT_NAMES.get(model_type, ("mlp", "gate_proj", "up_proj", "down_proj"))
+    name = name.replace(".mlp.gate.", f".{block}.gate.")
+    if not name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
+        return {name: tensor}
+    prefix = name[:name.index(".mlp.")] + f".{block}.experts"
+    result = {}
+    for expert, own in enumerate(tensor):
+        if name.endswith("down_proj"):
+            result[f"{prefix}.{expert}.{down}.weight"] = own
+        else:
+            result[f"{prefix}.{expert}.{gate}.weight"], result[f"{prefix}.{expert}.{up}.weight"] = own.chunk(2)
+    return result
+
+
 def save_checkpoint(folder, network, dtype, shards):
-    tensors = {name: tensor.to(dtype).contiguous() for name, tensor in network.state_dict().items()}
+    tensors = {}
+    for name, tensor in network.state_dict().items():
+        tensors.update(published(name, tensor, network.config.model_type))
+    tensors = {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
     if network.config.tie_word_embeddings:
         tensors.pop("lm_head.weight", None)
     if shards == 1:
@@ -234,9 +300,10 @@ def make_checkpoint(name):
         randomise(network, generator, dtype)
         save_checkpoint(folder, network, dtype, shards)
         network = reference(folder)
+        gaps = RouterGaps(network)
         prompt = torch.randint(3, VOCAB, (PROMPT,), generator=generator).tolist()
         tokens, smallest = greedy(network, prompt)
-        if smallest >= MIN_GAP and len(set(tokens[PROMPT:])) >= 8:
+        if smallest >= MIN_GAP and gaps.smallest >= MIN_ROUTER_GAP and len(set(tokens[PROMPT:])) >= 8:
             write_golden(folder, network, tokens, smallest)
             return seed
     raise SystemExit(f"{name}: no seed keeps the two best logits apart")
@@ -287,7 +354,8 @@ class Writer:
     def add(self, name, shape, kind, centre=0.0, spread=None):
         shape = tuple(shape)
         if kind in K_QUANTS:
-            data = random_blocks(kind, *shape, self.rng)
+            data = random_blocks(kind, int(numpy.prod(shape[:-1])), shape[-1], self.rng)
+            data = data.reshape(*shape[:-1], -1)
         else:
             spread = 1.5 / shape[-1] ** 0.5 if spread is None else spread
             values = (centre + spread * self.rng.standard_normal(shape)).astype(numpy.float32)
@@ -311,21 +379,44 @@ def add_layer(writer, index, config, kinds):
     q = config["num_attention_heads"] * config["head_dim"]
     kv = config["num_key_value_heads"] * config["head_dim"]
     matrices = [("attn_q", q, hidden), ("attn_k", kv, hidden), ("attn_v", kv, hidden),
-                ("attn_output", hidden, q), ("ffn_gate", inter, hidden), ("ffn_up", inter, hidden),
-                ("ffn_down", hidden, inter)]
+                ("attn_output", hidden, q)]
+    if expert_count(config) == 0:
+        matrices += [("ffn_gate", inter, hidden), ("ffn_up", inter, hidden), ("ffn_down", hidden, inter)]
     for place, (name, rows, cols) in enumerate(matrices):
         writer.add(f"blk.{index}.{name}.weight", (rows, cols), kinds[place % len(kinds)])
+    if expert_count(config) > 0:
+        add_experts(writer, index, config, kinds)
     family = config["model_type"]
     norms = [("attn_norm", hidden), ("ffn_norm", hidden)]
-    if family in ("qwen3", "gemma3_text"):
+    if family in ("qwen3", "qwen3_moe", "gemma3_text"):
         norms += [("attn_q_norm", config["head_dim"]), ("attn_k_norm", config["head_dim"])]
     if family == "gemma3_text":
         norms += [("post_attention_norm", hidden), ("post_ffw_norm", hidden)]
     for name, length in norms:
         writer.add(f"blk.{index}.{name}.weight", (length,), TYPES.F32, 1.0, 0.2)
-    if family == "qwen2":
+    if family in ("qwen2", "qwen2_moe"):
         for name, length in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
             writer.add(f"blk.{index}.{name}.bias", (length,), TYPES.F32, 0.0, 0.1)
+
+
+def expert_count(config):
+    return config.get("num_experts", config.get("num_local_experts", 0))
+
+
+def add_experts(writer, index, config, kinds):
+    """The experts of a layer, one tensor for all, and the shared one."""
+    hidden, count = config["hidden_size"], expert_count(config)
+    inner = config.get("moe_intermediate_size", config["intermediate_size"])
+    shared = config.get("shared_expert_intermediate_size", 0)
+    writer.add(f"blk.{index}.ffn_gate_inp.weight", (count, hidden), TYPES.F32, 0.0, 6.0 / hidden ** 0.5)
+    matrices = [("ffn_gate_exps", (count, inner, hidden)), ("ffn_up_exps", (count, inner, hidden)),
+                ("ffn_down_exps", (count, hidden, inner))]
+    if shared:
+        writer.add(f"blk.{index}.ffn_gate_inp_shexp.weight", (hidden,), TYPES.F32)
+        matrices += [("ffn_gate_shexp", (shared, hidden)), ("ffn_up_shexp", (shared, hidden)),
+                     ("ffn_down_shexp", (hidden, shared))]
+    for place, (name, shape) in enumerate(matrices):
+        writer.add(f"blk.{index}.{name}.weight", shape, kinds[(place + 1) % len(kinds)])
 
 
 def to_halves(values, heads):
@@ -344,6 +435,13 @@ GEMMA_NAMES = {**NAMES, "ffn_norm": "pre_feedforward_layernorm",
                "post_ffw_norm": "post_feedforward_layernorm"}
 
 
+EXPERTS = {"ffn_gate_inp": "mlp.gate.weight", "ffn_down_exps": "mlp.experts.down_proj",
+           "ffn_gate_inp_shexp": "mlp.shared_expert_gate.weight",
+           "ffn_gate_shexp": "mlp.shared_expert.gate_proj.weight",
+           "ffn_up_shexp": "mlp.shared_expert.up_proj.weight",
+           "ffn_down_shexp": "mlp.shared_expert.down_proj.weight"}
+
+
 def hugging_face_weights(values, config):
     gemma = config["model_type"] == "gemma3_text"
     names = GEMMA_NAMES if gemma else NAMES
@@ -355,7 +453,17 @@ def hugging_face_weights(values, config):
             value = value - 1.0  # the file has one added
         if name.startswith("blk."):
             _, index, part, suffix = name.split(".")
-            if config["model_type"] == "llama" and part in ("attn_q", "attn_k"):
+            if part == "ffn_up_exps":
+                continue
+            if part == "ffn_gate_exps":
+                up = values[f"blk.{index}.ffn_up_exps.weight"]
+                result[f"model.layers.{index}.mlp.experts.gate_up_proj"] = numpy.concatenate([value, up], 1)
+                continue
+            if part in EXPERTS:
+                shape = (1, -1) if part == "ffn_gate_inp_shexp" else value.shape
+                result[f"model.layers.{index}.{EXPERTS[part]}"] = value.reshape(shape)
+                continue
+            if config["model_type"] in ("llama", "mixtral") and part in ("attn_q", "attn_k"):
                 heads = "num_attention_heads" if part == "attn_q" else "num_key_value_heads"
                 value = to_halves(value, config[heads])
             result[f"model.layers.{index}.{names[part]}.{suffix}"] = value
@@ -366,7 +474,7 @@ def hugging_face_weights(values, config):
     return {name: torch.from_numpy(value.copy()) for name, value in result.items()}
 
 
-GGUF_ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3_text": "gemma3"}
+GGUF_ARCHITECTURES = {"mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3_text": "gemma3"}
 Q = TYPES
 # name: (config of the reference, types cycled over the matrices of each layer, type of the embedding)
 GGUF_MODELS = {
@@ -390,6 +498,21 @@ GGUF_MODELS = {
         model("Qwen3ForCausalLM", "qwen3", num_attention_heads=4, num_key_value_heads=1, head_dim=32,
               rope_theta=1000000.0, rms_norm_eps=1e-6, tie_word_embeddings=False),
         [[Q.Q4_1, Q.Q8_0, Q.Q5_1]] * 2, Q.F16),
+    "gguf-mixtral": (
+        experts("MixtralForCausalLM", "mixtral", num_attention_heads=4, num_key_value_heads=2,
+                head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=None,
+                tie_word_embeddings=False) | {"intermediate_size": 64}, [[Q.Q8_0, Q.Q4_0, Q.Q5_1]] * 2, Q.Q8_0),
+    "gguf-qwen2moe": (
+        experts("Qwen2MoeForCausalLM", "qwen2_moe", num_attention_heads=4, num_key_value_heads=2,
+                head_dim=16, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=32,
+                shared_expert_intermediate_size=96, norm_topk_prob=False, tie_word_embeddings=False),
+        [[Q.Q5_0, Q.Q8_0]] * 2, Q.Q8_0),
+    # One layer in K formats, whose rows are whole blocks of 256.
+    "gguf-qwen3moe": (
+        experts("Qwen3MoeForCausalLM", "qwen3_moe", num_attention_heads=4, num_key_value_heads=1,
+                head_dim=64, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=256,
+                norm_topk_prob=True, tie_word_embeddings=True)
+        | {"hidden_size": 256, "num_hidden_layers": 1}, [[Q.Q4_K, Q.Q6_K, Q.Q5_K]], Q.Q8_0),
     "gguf-gemma3": (
         gemma3(num_attention_heads=4, num_key_value_heads=1, head_dim=32, query_pre_attn_scalar=32,
                hidden_activation="gelu_pytorch_tanh", sliding_window=16, rope_theta=1000000.0,
@@ -409,6 +532,13 @@ def add_metadata(writer, config):
     writer.add_value_length(config["head_dim"])
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if expert_count(config) > 0:
+        writer.add_expert_count(expert_count(config))
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+    if "moe_intermediate_size" in config:
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if "shared_expert_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
     if config.get("sliding_window"):
         writer.add_sliding_window(config["sliding_window"])
 
@@ -449,9 +579,10 @@ def make_gguf(name):
         assert set(missing.missing_keys) <= allowed and not missing.unexpected_keys, missing
         network.tie_weights()
         network = network.float().eval()
+        gaps = RouterGaps(network)
         prompt = torch.randint(3, VOCAB, (PROMPT,), generator=torch.Generator().manual_seed(seed))
         tokens, smallest = greedy(network, prompt.tolist())
-        if smallest >= MIN_GAP and len(set(tokens[PROMPT:])) >= 8:
+        if smallest >= MIN_GAP and gaps.smallest >= MIN_ROUTER_GAP and len(set(tokens[PROMPT:])) >= 8:
             write_golden(folder, network, tokens, smallest)
             return seed
     raise SystemExit(f"{name}: no seed keeps the two best logits apart")

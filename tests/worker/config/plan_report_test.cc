@@ -23,7 +23,7 @@ PlanReport Report(int64_t usable, int64_t max_model_len) {
   report.request.kv = kernels::DealLayers({0, 0, 0, 0}, shape);
   report.request.max_num_seqs = 8;
   report.request.max_model_len = max_model_len;
-  report.step_weight_bytes = 40 * kMib;
+  report.step_weights.always = 40 * kMib;
   report.read_bytes_per_second = 1000.0 * kMib;
   const absl::StatusOr<load::MemoryPlan> plan = load::PlanMemory(report.request);
   EXPECT_TRUE(plan.ok()) << plan.status();
@@ -51,9 +51,30 @@ kernels::StepProgram Program(bool tied) {
 }
 
 TEST(PlanReport, AStepReadsNoEmbeddingTableButOneThatIsTheHeadToo) {
-  EXPECT_EQ(StepWeightBytes(Program(/*tied=*/false), 400), 300);
-  EXPECT_EQ(StepWeightBytes(Program(/*tied=*/true), 400), 400);
-  EXPECT_EQ(StepWeightBytes({}, 7), 7) << "nothing is known";
+  EXPECT_EQ(WeightsOfStep(Program(/*tied=*/false), 400).Of(1), 300);
+  EXPECT_EQ(WeightsOfStep(Program(/*tied=*/true), 400).Of(9), 400);
+  EXPECT_EQ(WeightsOfStep({}, 7).Of(1), 7) << "nothing is known";
+}
+
+// A row reads the experts that it chooses; many rows read nearly all.
+TEST(PlanReport, AStepReadsTheExpertsThatItsRowsChoose) {
+  kernels::StepProgram program = Program(/*tied=*/true);  // 400 rows of 8 floats
+  kernels::MoeOp moe;
+  for (int expert = 0; expert < 4; ++expert) {
+    const auto id = static_cast<kernels::WeightId>(program.weights.size());
+    program.weights.push_back({"gate_up", {Matrix(60, 8)}, 60, 8});
+    program.weights.push_back({"down", {Matrix(40, 8)}, 40, 8});
+    moe.experts.push_back({id, id + 1});
+  }
+  moe.rule.chosen = 1;
+  program.ops.emplace_back(moe);
+  const StepWeights weights = WeightsOfStep(program, 800);
+  EXPECT_EQ(weights.experts, 400);
+  EXPECT_EQ(weights.always, 400);
+  EXPECT_EQ(weights.Of(1), 500);
+  EXPECT_EQ(weights.Of(2), 400 + 175);  // 1 − (3/4)²
+  EXPECT_GT(weights.Of(64), 795);
+  EXPECT_LE(weights.Of(64), 800);
 }
 
 TEST(PlanReport, TheLongestContextIsExactlyTheOneWhosePagesFit) {

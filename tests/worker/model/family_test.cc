@@ -138,14 +138,14 @@ TEST(AddedFamily, IsServedByItsLineAlone) {
   const auto json = json::Parse(R"({"model_type":"mamba"})");
   ASSERT_TRUE(json.ok());
   EXPECT_NE(StatusMessage(ModelConfigFromJson(json->as_object(), "m", families).status())
-                .find("\"mamba\" is not served; served are Llama (2, 3), Mistral, Qwen2, Qwen2.5, "
-                      "Qwen3, Gemma 3 (text), OPT, Made Up (1)"),
+                .find("\"mamba\" is not served; served are Llama (2, 3), Mistral, Mixtral, Qwen2, "
+                      "Qwen2.5, Qwen3, Qwen2-MoE, Qwen3-MoE, Gemma 3 (text), OPT, Made Up (1)"),
             std::string::npos);
   const std::string bytes = load::GgufMaker().String("general.architecture", "mamba").Make(0);
   const auto gguf = load::GgufFile::Parse(load::AsBytes(bytes), "m");
   ASSERT_TRUE(gguf.ok());
   EXPECT_NE(StatusMessage(ModelConfigFromGguf(*gguf, "m", families).status())
-                .find("llama, qwen2, qwen3, gemma3, madeup"),
+                .find("llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma3, madeup"),
             std::string::npos);
   const auto known = json::Parse(R"({"model_type":"made_up_all"})");
   ASSERT_TRUE(known.ok());

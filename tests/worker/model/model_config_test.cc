@@ -180,7 +180,7 @@ TEST(ModelConfigJson, RefusesUnknownArchitecturesWithTheServedOnes) {
   ExpectRefused(
       Config("MambaForCausalLM", ""),
       "architecture \"MambaForCausalLM\" is not served; served are Llama (2, 3), Mistral, "
-      "Qwen2, Qwen2.5, Qwen3, Gemma 3 (text), OPT");
+      "Mixtral, Qwen2, Qwen2.5, Qwen3, Qwen2-MoE, Qwen3-MoE, Gemma 3 (text), OPT");
   ExpectRefused("{}", "architecture \"\" is not served");
 }
 
@@ -209,6 +209,59 @@ TEST(ModelConfigJson, RefusesFieldsByName) {
   ExpectRefused(Config("Gemma3ForCausalLM", R"(,"sliding_window_pattern":0)"),
                 "sliding_window_pattern");
   ExpectRefused(Config("Gemma3ForCausalLM", R"(,"query_pre_attn_scalar":0)"), "attention scale");
+}
+
+constexpr const char* kExperts =
+    R"(,"num_experts":8,"num_experts_per_tok":2,"moe_intermediate_size":24)";
+
+// As Qwen/Qwen3-30B-A3B publishes it, where norm_topk_prob is true; it is false where it is absent.
+TEST(ModelConfigJson, ReadsExperts) {
+  const std::string qwen = "Qwen3MoeForCausalLM";
+  const absl::StatusOr<ModelConfig> config = Parse(
+      Config(qwen, std::string(kExperts) + R"(,"norm_topk_prob":true,"mlp_only_layers":[2])"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->experts.count, 8);
+  EXPECT_EQ(config->experts.width, 24);
+  EXPECT_EQ(config->experts.rule.chosen, 2);
+  EXPECT_TRUE(config->experts.rule.renormalise);
+  EXPECT_EQ(config->experts.layers, (std::vector<bool>{true, true, false, true}));
+  const absl::StatusOr<ModelConfig> plain = Parse(Config(qwen, kExperts));
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_FALSE(plain->experts.rule.renormalise);
+  EXPECT_NE(load::CanonicalText(*plain), load::CanonicalText(*config));
+}
+
+TEST(ModelConfigJson, RefusesExpertsByName) {
+  const std::string qwen = "Qwen3MoeForCausalLM";
+  const std::string some = R"(,"moe_intermediate_size":24,"num_experts":8)";
+  ExpectRefused(Config(qwen, some), "num_experts_per_tok is missing");
+  ExpectRefused(Config(qwen, R"(,"num_experts_per_tok":2)"), "num_experts is missing");
+  ExpectRefused(Config(qwen, some + R"(,"num_experts_per_tok":9)"),
+                "num_experts_per_tok is 9, allowed are 1 to 8");
+  ExpectRefused(Config(qwen, some + R"(,"num_experts_per_tok":0)"), "num_experts_per_tok is 0");
+  ExpectRefused(Config(qwen, R"(,"num_experts":1025,"num_experts_per_tok":1,)"
+                             R"("moe_intermediate_size":24)"),
+                "num_experts is 1025, allowed are 1 to 1024");
+  const std::string experts = kExperts;
+  ExpectRefused(Config(qwen, experts + R"(,"decoder_sparse_step":0)"), "decoder_sparse_step");
+  ExpectRefused(Config(qwen, experts + R"(,"mlp_only_layers":[4])"),
+                "mlp_only_layers may hold numbers of layers from 0 to 3");
+  ExpectRefused(Config("Qwen2MoeForCausalLM", kExperts),
+                "shared_expert_intermediate_size is missing");
+}
+
+TEST(ModelConfigJson, ChecksGroupsOfExperts) {
+  absl::StatusOr<ModelConfig> config = Parse(Config("Qwen3MoeForCausalLM", kExperts));
+  ASSERT_TRUE(config.ok());
+  config->experts.rule.groups = 3;
+  EXPECT_NE(StatusMessage(CheckModelConfig(*config)).find("n_group is 3, num_experts 8 does not"),
+            std::string::npos);
+  config->experts.rule.groups = 8;
+  EXPECT_NE(StatusMessage(CheckModelConfig(*config)).find("topk_group is 1, groups of 1 experts"),
+            std::string::npos);
+  config->experts.rule.groups_used = 9;
+  EXPECT_NE(StatusMessage(CheckModelConfig(*config)).find("topk_group is 9, allowed are 1 to 8"),
+            std::string::npos);
 }
 
 GgufMaker LlamaMetadata() {
@@ -245,7 +298,7 @@ TEST(ModelConfigGguf, RefusesByName) {
       FromGguf(GgufMaker().String("general.architecture", "rwkv7").Make(0));
   EXPECT_NE(StatusMessage(unknown.status())
                 .find("m.gguf: general.architecture \"rwkv7\" is not served; served in GGUF are "
-                      "llama, qwen2, qwen3, gemma3"),
+                      "llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma3"),
             std::string::npos);
   const absl::StatusOr<ModelConfig> missing =
       FromGguf(GgufMaker().String("general.architecture", "llama").Make(0));
@@ -257,7 +310,9 @@ TEST(ModelConfigGguf, RefusesByName) {
                    .Uint32("llama.expert_count", 8)
                    .Tensor("token_embd.weight", {64, 100}, 0, 0)
                    .Make(25'600));
-  EXPECT_NE(StatusMessage(experts.status()).find("mixture-of-experts"), std::string::npos);
+  EXPECT_NE(StatusMessage(experts.status()).find("\"llama.expert_used_count\" is missing"),
+            std::string::npos)
+      << experts.status();
   const absl::StatusOr<ModelConfig> rope =
       FromGguf(LlamaMetadata().String("llama.rope.scaling.type", "longrope").Make(0));
   EXPECT_NE(

@@ -1,0 +1,124 @@
+// Mixtures of experts: routing, rows sorted by expert, two grouped products, the weighted sum.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/cpu_program.h"
+#include "kernels/cpu/cpu_program_share.h"
+
+namespace quire::kernels::cpu {
+namespace {
+
+constexpr int kLeastRouterFloats = 8192;  // of router rows, for one thread
+constexpr int kLeastMoeTokens = 16;
+
+}  // namespace
+
+void CpuProgram::RunOp(const MoeOp& op) {
+  const int count = RowCount(op.in);
+  for (int begin = 0; begin < count; begin += kMoeTokens) {
+    RunMoeSlice(op, begin, std::min(kMoeTokens, count - begin));
+  }
+}
+
+void CpuProgram::Route(const MoeOp& op, int begin, int tokens) {
+  RouteJob job;
+  job.x = BufferData(op.in) + begin * Stride(op.in);
+  job.x_stride = Stride(op.in);
+  job.width = buffer_infos_[op.in].width;
+  job.tokens = tokens;
+  job.router = Vector(op.router);
+  job.selection_bias = Vector(op.selection_bias);
+  job.experts = static_cast<int>(op.experts.size());
+  job.rule = op.rule;
+  job.scores = moe_.scores;
+  job.chosen = moe_.chosen;
+  job.weights = moe_.weights;
+  Share(job.experts, kLeastRouterFloats / job.width + 1,
+        [&](int from, int to, int) { kernels_.router_logits(job, from, to); });
+  Share(tokens, kLeastMoeTokens,
+        [&](int from, int to, int) { kernels_.choose_experts(job, from, to); });
+  moe_.SortByExpert(tokens, op.rule.chosen, job.experts);
+}
+
+void CpuProgram::RunMoeSlice(const MoeOp& op, int begin, int tokens) {
+  Route(op, begin, tokens);
+  const int width = buffer_infos_[op.in].width;
+  const float* in = BufferData(op.in) + begin * Stride(op.in);
+  const int64_t row_stride = BufferStride(width);
+  Share(tokens * op.rule.chosen, kLeastMoeTokens, [&](int from, int to, int) {
+    for (int row = from; row < to; ++row) {
+      std::memcpy(moe_.rows + row * row_stride, in + moe_.token_of[row] * Stride(op.in),
+                  static_cast<size_t>(width) * 4);
+    }
+  });
+  const int inner = static_cast<int>(matrices_[op.experts.front().down].k);
+  const int64_t inner_stride = BufferStride(inner);
+  LinearJob job;
+  job.x = moe_.rows;
+  job.x_stride = row_stride;
+  job.activation = op.activation;
+  job.out = moe_.inner;
+  job.out_stride = inner_stride;
+  RunExperts(op, job, [](const MoeOp::Expert& expert) { return expert.gate_up; });
+  job = LinearJob{};
+  job.x = moe_.inner;
+  job.x_stride = inner_stride;
+  job.out = moe_.rows;
+  job.out_stride = row_stride;
+  RunExperts(op, job, [](const MoeOp::Expert& expert) { return expert.down; });
+
+  CombineJob sum;
+  sum.results = moe_.rows;
+  sum.results_stride = row_stride;
+  sum.row_of = moe_.row_of;
+  sum.weights = moe_.weights;
+  sum.chosen = op.rule.chosen;
+  sum.width = width;
+  sum.accumulate = op.accumulate;
+  sum.out = BufferData(op.out) + begin * Stride(op.out);
+  sum.out_stride = Stride(op.out);
+  Share(tokens, kLeastMoeTokens,
+        [&](int from, int to, int) { kernels_.combine_experts(sum, from, to); });
+}
+
+// One product of every expert with its rows of `job`, all shared out together.
+template <class Which>
+void CpuProgram::RunExperts(const MoeOp& op, const LinearJob& job, const Which& which) {
+  moe_.jobs.clear();
+  moe_.tiles_of.clear();
+  moe_.first_unit.assign(1, 0);
+  float* tiles = moe_.tiles;
+  for (size_t e = 0; e < op.experts.size(); ++e) {
+    const int first = moe_.first_row[e];
+    LinearJob own = job;
+    own.weight = &matrices_[which(op.experts[e])];
+    own.rows = moe_.first_row[e + 1] - first;
+    if (own.rows == 0) continue;
+    own.x += first * job.x_stride;
+    own.out += first * job.out_stride;
+    if (NeedsTiles(own)) own.x_tiles = tiles;
+    moe_.tiles_of.push_back(tiles);
+    tiles +=
+        std::max(own.rows, own.rows > 16 ? 0 : 2 * own.rows) * ((own.weight->k + 15) / 16 * 16);
+    moe_.first_unit.push_back(moe_.first_unit.back() + LinearUnits(*own.weight));
+    moe_.jobs.push_back(own);
+  }
+  const int count = static_cast<int>(moe_.jobs.size());
+  Share(count, 1, [&](int from, int to, int) {
+    for (int i = from; i < to; ++i) {
+      const LinearJob& own = moe_.jobs[i];
+      if (own.x_tiles != nullptr) kernels_.pack_tiles(own, 0, TileCount(own), moe_.tiles_of[i]);
+    }
+  });
+  Share(moe_.first_unit.back(), 1, [&](int from, int to, int thread) {
+    const auto after = std::upper_bound(moe_.first_unit.begin(), moe_.first_unit.end(), from);
+    for (auto i = after - moe_.first_unit.begin() - 1; from < to; ++i) {
+      const int end = std::min(to, moe_.first_unit[i + 1]);
+      kernels_.linear(moe_.jobs[i], from - moe_.first_unit[i], end - moe_.first_unit[i],
+                      Scratch(thread));
+      from = end;
+    }
+  });
+}
+
+}  // namespace quire::kernels::cpu
