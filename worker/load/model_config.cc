@@ -57,6 +57,22 @@ absl::Status CheckRope(const RopeConfig& rope) {
   return absl::OkStatus();
 }
 
+absl::Status CheckScales(const ModelConfig& config) {
+  QUIRE_RETURN_IF_ERROR(CheckPositive("embedding_multiplier", config.embedding_scale));
+  QUIRE_RETURN_IF_ERROR(CheckPositive("residual_multiplier", config.residual_scale));
+  return CheckPositive("the scale of the logits", config.logit_scale);
+}
+
+absl::Status CheckRotation(const ModelConfig& config) {
+  if (config.rotary_dim == 0) return absl::OkStatus();
+  if (config.rotary_dim % 2 == 0 && config.rotary_dim > 0 && config.rotary_dim <= config.head_dim) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("partial_rotary_factor makes ", config.rotary_dim, " of ", config.head_dim,
+                   " elements of a head turn, it must be an even number of them"));
+}
+
 absl::Status CheckWindows(const ModelConfig& config) {
   if (config.layer_windows.size() != static_cast<size_t>(config.layers)) {
     return absl::InvalidArgumentError(absl::StrCat("layer_types has ", config.layer_windows.size(),
@@ -108,6 +124,23 @@ std::string ExpertText(const ExpertConfig& experts) {
   return text + "\n";
 }
 
+// What few families have; nothing for the others, whose texts stay as they were.
+std::string TurnsAndScalesText(const ModelConfig& config) {
+  std::string text;
+  if (config.rotary_dim != 0) absl::StrAppend(&text, "rotary_dim=", config.rotary_dim, "\n");
+  if (!config.layers_without_rope.empty()) {
+    text += "without_rope=";
+    for (const bool without : config.layers_without_rope) text += without ? '1' : '0';
+    text += "\n";
+  }
+  if (config.embedding_scale != 1.0 || config.residual_scale != 1.0 || config.logit_scale != 1.0) {
+    absl::StrAppendFormat(&text, "scales=%.17g,%.17g,%.17g\n", config.embedding_scale,
+                          config.residual_scale, config.logit_scale);
+  }
+  if (!config.norm_bias) text += "norm_bias=0\n";
+  return text;
+}
+
 std::string RopeText(const RopeConfig& rope) {
   return absl::StrFormat("%.17g,%d,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%d", rope.theta,
                          static_cast<int>(rope.scaling), rope.factor, rope.low_frequency_factor,
@@ -152,6 +185,8 @@ absl::Status CheckModelConfig(const ModelConfig& config) {
   QUIRE_RETURN_IF_ERROR(CheckRope(config.rope));
   QUIRE_RETURN_IF_ERROR(CheckRope(config.sliding_rope));
   QUIRE_RETURN_IF_ERROR(CheckExperts(config));
+  QUIRE_RETURN_IF_ERROR(CheckRotation(config));
+  QUIRE_RETURN_IF_ERROR(CheckScales(config));
   return CheckWindows(config);
 }
 
@@ -196,6 +231,7 @@ std::string CanonicalText(const ModelConfig& config) {
                   "\ninterleaved=", config.interleaved_rope,
                   "\nembedding_size=", config.embedding_size, "\nnorm_before=", config.norm_before,
                   "\nfinal_norm=", config.final_norm, "\nnorm_affine=", config.norm_affine, "\n");
+  text += TurnsAndScalesText(config);
   if (config.experts.count > 0) text += ExpertText(config.experts);
   if (!config.quantisation.empty()) {
     absl::StrAppend(&text, "quantisation=", config.quantisation, "\n");

@@ -74,7 +74,18 @@ struct ModelConfig {
       0.0;  // added to RMS norm weights: 1 for Gemma as Hugging Face stores it
   // GGUF's "llama" rotates neighbouring pairs: its q and k rows are put back into halves at load.
   bool interleaved_rope = false;
-  bool rotary = true;  // positions turn q and k
+  bool rotary = true;                     // positions turn q and k
+  int rotary_dim = 0;                     // elements of a head that turn, the first; 0: all
+  std::vector<bool> layers_without_rope;  // empty: all turn q and k
+  int RotaryDim() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
+  bool HasRope(int layer) const {
+    return rotary &&
+           (layers_without_rope.empty() || !layers_without_rope[static_cast<size_t>(layer)]);
+  }
+
+  double embedding_scale = 1.0;  // beside the family's own
+  double residual_scale = 1.0;   // of each block's result
+  double logit_scale = 1.0;
 
   ExpertConfig experts;
   bool HasExperts(int layer) const {
@@ -86,12 +97,13 @@ struct ModelConfig {
   // Of a quantised checkpoint: what its configuration says, canonically (load/quantisation.h).
   std::string quantisation;
 
-  // OPT only.
+  // OPT, and Cohere the last two.
   int embedding_size = 0;  // of the embedding table; other families: hidden_size
   bool norm_before = true;
   bool final_norm = true;
   bool norm_affine = true;
-  bool layer_norm = false;  // with biases; others: RMS norms
+  bool layer_norm = false;  // others: RMS norms
+  bool norm_bias = true;    // of layer norms
 };
 
 // Checks invariant 1; the status names the field.

@@ -40,7 +40,7 @@ void AddNorm(ProgramBuilder& builder, const NormBlock& block) {
   norm.kind = config.layer_norm ? kernels::NormOp::Kind::kLayer : kernels::NormOp::Kind::kRms;
   norm.weight = config.norm_affine ? builder.Vector(part, "weight", block.layer)
                                    : builder.Ones(config.hidden_size);
-  if (config.layer_norm && config.norm_affine) {
+  if (config.layer_norm && config.norm_affine && config.norm_bias) {
     norm.bias = builder.Vector(part, "bias", block.layer);
   }
   norm.epsilon = static_cast<float>(config.norm_epsilon);
@@ -98,6 +98,7 @@ void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
   kernels::LinearOp output;
   output.weight =
       builder.Matrix({{Part::kOutput, config.hidden_size}}, q_width, block.layer, shard.queries);
+  output.scale = static_cast<float>(config.residual_scale);
   output.accumulate = block.accumulate;
   output.in = buffers.attended;
   output.out = block.out;
@@ -156,6 +157,7 @@ void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, B
 
   kernels::LinearOp down;
   down.weight = builder.Matrix({{Part::kDown, config.hidden_size}}, width, layer, inner);
+  down.scale = static_cast<float>(config.residual_scale);
   down.accumulate = accumulate;
   down.in = buffers.inner;
   down.out = out;
@@ -207,6 +209,7 @@ void AddLogits(ProgramBuilder& builder, BufferId in, WeightId embedding) {
                   ? embedding
                   : builder.Matrix({{Part::kHead, config.vocab_size, shard.vocabulary}},
                                    config.embedding_size);
+  head.scale = static_cast<float>(config.logit_scale);
   head.softcap = static_cast<float>(config.logit_softcap);
   head.in = in;
   head.out = builder.Buffer("logits",
@@ -220,7 +223,8 @@ void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form) {
   const load::ModelConfig& config = builder.config();
   const DecoderBuffers buffers = MakeBuffers(builder, form.post_norms);
   const float scale =
-      form.scaled_embeddings ? std::sqrt(static_cast<float>(config.hidden_size)) : 1.0f;
+      (form.scaled_embeddings ? std::sqrt(static_cast<float>(config.hidden_size)) : 1.0f) *
+      static_cast<float>(config.embedding_scale);
   const WeightId embedding = AddEmbedding(builder, buffers, scale);
   const int rope = builder.AddRope(config.rope);
   const int sliding_rope = form.sliding_rope ? builder.AddRope(config.sliding_rope) : rope;
@@ -232,12 +236,13 @@ void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form) {
   };
   for (int layer = 0; layer < config.layers; ++layer) {
     const bool slides = config.layer_windows[static_cast<size_t>(layer)] > 0;
+    const int turns = !config.HasRope(layer) ? kNoId : slides ? sliding_rope : rope;
     AddNorm(builder, {Part::kAttentionNorm, layer, buffers.hidden, buffers.normed});
     AddAttention(builder, buffers,
-                 {layer, slides ? sliding_rope : rope, form.head_norms, result,
+                 {layer, turns, form.head_norms, result,
                   /*accumulate=*/!form.post_norms});
     add_result(Part::kPostAttentionNorm, layer);
-    AddNorm(builder, {Part::kMlpNorm, layer, buffers.hidden, buffers.normed});
+    if (!form.parallel) AddNorm(builder, {Part::kMlpNorm, layer, buffers.hidden, buffers.normed});
     const auto add_block = config.HasExperts(layer) ? AddExperts : AddMlp;
     add_block(builder, buffers, layer, result, /*accumulate=*/!form.post_norms);
     add_result(Part::kPostMlpNorm, layer);

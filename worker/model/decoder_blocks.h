@@ -66,9 +66,11 @@ struct DecoderForm {
   bool post_norms = false;         // a norm of each block's result before it is added
   bool scaled_embeddings = false;  // by the root of the width
   bool sliding_rope = false;       // layers with a window have their own rope
+  bool parallel = false;           // attention and mlp read one norm's result, and both are added
 };
 
-// The whole program: hidden += attention(norm(hidden)); hidden += mlp(norm(hidden)); the head.
+// The whole program: hidden += attention(norm(hidden)); hidden += mlp(norm(hidden)); the head. What
+// is added has the configuration's residual_scale.
 void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form);
 
 }  // namespace quire::model

@@ -16,7 +16,14 @@ namespace quire::model {
   SERVE(kQwen3)               \
   SERVE(kQwen2Moe)            \
   SERVE(kQwen3Moe)            \
+  SERVE(kGemma2)              \
   SERVE(kGemma3)              \
+  SERVE(kPhi3)                \
+  SERVE(kSmolLm3)             \
+  SERVE(kGranite)             \
+  SERVE(kGlm4)                \
+  SERVE(kCohere)              \
+  SERVE(kCohere2)             \
   SERVE(kOpt)
 
 #define QUIRE_DECLARE_FAMILY(constant) extern const Family constant;

@@ -15,6 +15,9 @@ void ReadGemmaRope(JsonReader& reader, load::ModelConfig& config) {
     JsonReader nested(*parameters, reader.path());
     const json::Object* full = nested.ObjectAt("full_attention");
     const json::Object* sliding = nested.ObjectAt("sliding_attention");
+    for (const json::Object* object : {full, sliding}) {
+      if (object != nullptr) RefusePartialRotation(reader, *object);
+    }
     if (full != nullptr) ReadScaling(reader, *full, config.max_positions, config.rope);
     if (sliding != nullptr)
       ReadScaling(reader, *sliding, config.max_positions, config.sliding_rope);

@@ -13,7 +13,7 @@ namespace {
 
 using load::ModelConfig;
 
-void ReadGgufRope(GgufReader& reader, ModelConfig& config) {
+void ReadGgufRope(GgufReader& reader, const GgufForm& form, ModelConfig& config) {
   config.rope.theta = reader.Double("rope.freq_base", 10'000.0);
   const std::string type = reader.String("rope.scaling.type", "none");
   // Before rope.scaling.* there was only a linear scale.
@@ -36,13 +36,16 @@ void ReadGgufRope(GgufReader& reader, ModelConfig& config) {
   }
   config.sliding_rope = config.rope;
   const int64_t rotary = reader.Int("rope.dimension_count", config.head_dim);
-  if (rotary != config.head_dim) {
+  if (form.partial_rope && rotary > 0 && rotary < config.head_dim) {
+    config.rotary_dim = ClampCount(rotary);
+  } else if (rotary != config.head_dim) {
     reader.Fail(absl::StrCat("rope.dimension_count is ", rotary, ", served is the head dimension ",
                              config.head_dim));
   }
 }
 
-void ReadGgufCommon(GgufReader& reader, const load::GgufFile& file, ModelConfig& config) {
+void ReadGgufCommon(GgufReader& reader, const load::GgufFile& file, const GgufForm& form,
+                    ModelConfig& config) {
   config.hidden_size = ClampCount(reader.RequiredInt("embedding_length"));
   config.embedding_size = config.hidden_size;
   config.intermediate_size = ClampCount(reader.PerLayerInt("feed_forward_length", 0));
@@ -50,7 +53,10 @@ void ReadGgufCommon(GgufReader& reader, const load::GgufFile& file, ModelConfig&
   config.heads = ClampCount(reader.PerLayerInt("attention.head_count", 0));
   config.kv_heads = ClampCount(reader.PerLayerInt("attention.head_count_kv", config.heads));
   config.max_positions = ClampCount(reader.RequiredInt("context_length"));
-  config.norm_epsilon = reader.RequiredDouble("attention.layer_norm_rms_epsilon");
+  config.layer_norm = form.layer_norm;
+  config.norm_bias = !form.layer_norm;
+  config.norm_epsilon = reader.RequiredDouble(form.layer_norm ? "attention.layer_norm_epsilon"
+                                                              : "attention.layer_norm_rms_epsilon");
   const int64_t divided = config.heads > 0 ? config.hidden_size / config.heads : 0;
   config.head_dim = ClampCount(reader.Int("attention.key_length", divided));
   const int64_t value_length = reader.Int("attention.value_length", config.head_dim);
@@ -68,7 +74,7 @@ void ReadGgufCommon(GgufReader& reader, const load::GgufFile& file, ModelConfig&
   config.qkv_bias = file.tensors().Find("blk.0.attn_q.bias") != nullptr;
   config.output_bias = file.tensors().Find("blk.0.attn_output.bias") != nullptr;
   config.mlp_bias = file.tensors().Find("blk.0.ffn_gate.bias") != nullptr;
-  ReadGgufRope(reader, config);
+  ReadGgufRope(reader, form, config);
 }
 
 // expert_gating_func has a number for each kind of scores.
@@ -149,7 +155,7 @@ absl::StatusOr<ModelConfig> ModelConfigFromGguf(const load::GgufFile& file, cons
     ModelConfig config;
     config.family = family->name;
     config.interleaved_rope = form.interleaved_rope;
-    ReadGgufCommon(reader, file, config);
+    ReadGgufCommon(reader, file, form, config);
     const bool layers_fit = config.layers >= 1 && config.layers <= load::kMaxLayers;
     if (reader.status().ok()) ReadGgufExperts(reader, form, config);
     if (reader.status().ok() && layers_fit) form.read(reader, config);

@@ -82,6 +82,8 @@ struct GgufForm {
   std::string_view written_as = "";
   load::SplittingRule splitting = {};
   bool interleaved_rope = false;  // rows of q and k are in neighbouring pairs
+  bool partial_rope = false;      // rope.dimension_count may be less than the head's
+  bool layer_norm = false;        // without biases; else RMS norms
   // What files with experts mean where they leave expert_weights_norm out.
   enum class Experts : uint8_t { kNone, kRenormalised, kPlain };
   Experts experts = Experts::kNone;

@@ -43,6 +43,7 @@ void ReadCommon(const JsonForm& form, JsonReader& reader, ModelConfig& config) {
                              "\" is not served for ", config.family, "; \"",
                              AbslView(form.activation), "\" is"));
   }
+  config.interleaved_rope = form.interleaved_rope;
   config.qkv_bias = form.qkv_bias;
   if (form.attention_bias) {
     config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
@@ -102,9 +103,6 @@ void ReadScaling(JsonReader& reader, const json::Object& object, int64_t max_pos
   // "type" is the older spelling.
   const std::string type = scaling.String("rope_type", scaling.String("type", "default"));
   rope.theta = scaling.Double("rope_theta", rope.theta);
-  if (scaling.Double("partial_rotary_factor", 1.0) != 1.0) {
-    reader.Fail("partial_rotary_factor is not served, only 1 is");
-  }
   if (type == "linear") {
     rope.scaling = Scaling::kLinear;
   } else if (type == "llama3") {
@@ -146,20 +144,61 @@ void ReadScaling(JsonReader& reader, const json::Object& object, int64_t max_pos
   if (!scaling.status().ok()) reader.Fail("rope: " + StatusMessage(scaling.status()));
 }
 
-void ReadRope(JsonReader& reader, load::ModelConfig& config) {
-  config.rope.theta = reader.Double("rope_theta", config.rope.theta);
-  if (reader.Double("partial_rotary_factor", 1.0) != 1.0) {
-    reader.Fail("partial_rotary_factor is not served, only 1 is");
-  }
+namespace {
+
+// Null when there is none.
+const json::Object* FindScaling(JsonReader& reader) {
   const json::Object* scaling = reader.ObjectAt("rope_scaling");
-  if (scaling == nullptr || scaling->empty()) scaling = reader.ObjectAt("rope_parameters");
-  if (scaling != nullptr) {
+  return scaling == nullptr || scaling->empty() ? reader.ObjectAt("rope_parameters") : scaling;
+}
+
+void ReadTurning(JsonReader& reader, load::ModelConfig& config) {
+  config.rope.theta = reader.Double("rope_theta", config.rope.theta);
+  if (const json::Object* scaling = FindScaling(reader); scaling != nullptr) {
     if (json::Find(*scaling, "full_attention") != nullptr) {
       reader.Fail("rope_parameters per layer type are not served for " + config.family);
     }
     ReadScaling(reader, *scaling, config.max_positions, config.rope);
   }
   config.sliding_rope = config.rope;
+}
+
+}  // namespace
+
+void RefusePartialRotation(JsonReader& reader, const json::Object& object) {
+  JsonReader nested(object, reader.path());
+  if (nested.Double("partial_rotary_factor", 1.0) != 1.0 || !nested.status().ok()) {
+    reader.Fail("partial_rotary_factor is not served for this family, only 1 is");
+  }
+}
+
+void ReadRope(JsonReader& reader, load::ModelConfig& config) {
+  RefusePartialRotation(reader, reader.object());
+  if (const json::Object* scaling = FindScaling(reader); scaling != nullptr) {
+    RefusePartialRotation(reader, *scaling);
+  }
+  ReadTurning(reader, config);
+}
+
+void ReadPartialRope(JsonReader& reader, load::ModelConfig& config, double otherwise) {
+  double factor = reader.Double("partial_rotary_factor", otherwise);
+  if (const json::Object* scaling = FindScaling(reader); scaling != nullptr) {
+    JsonReader nested(*scaling, reader.path());
+    factor = nested.Double("partial_rotary_factor", factor);
+    if (!nested.status().ok()) reader.Fail("rope: " + StatusMessage(nested.status()));
+  }
+  if (!(factor > 0.0 && factor <= 1.0)) {
+    reader.Fail(absl::StrCat("partial_rotary_factor is ", factor, ", it must lie in (0, 1]"));
+    return;
+  }
+  if (factor < 1.0) {
+    config.rotary_dim = static_cast<int>(config.head_dim * factor);
+    if (config.rotary_dim == 0) {
+      reader.Fail(absl::StrCat("partial_rotary_factor is ", factor, ", it leaves nothing of ",
+                               config.head_dim, " elements of a head to turn"));
+    }
+  }
+  ReadTurning(reader, config);
 }
 
 void ReadWindows(JsonReader& reader, load::ModelConfig& config, int64_t window,
@@ -198,7 +237,7 @@ void ReadExperts(JsonReader& reader, load::ModelConfig& config, const ExpertKeys
   experts.rule.renormalise = reader.Bool("norm_topk_prob", keys.renormalise);
   if (experts.count < 1) reader.Fail(absl::StrCat(AbslView(keys.count), " must be at least 1"));
   const int64_t step = reader.Int("decoder_sparse_step", 1);
-  if (step < 1) reader.Fail("decoder_sparse_step must be at least 1");
+  if (step < 1) return reader.Fail("decoder_sparse_step must be at least 1");
   if (config.layers < 1 || config.layers > load::kMaxLayers) return;  // CheckModelConfig refuses it
   for (int i = 0; i < config.layers; ++i) experts.layers.push_back((i + 1) % step == 0);
   const json::Array* dense = reader.ArrayAt("mlp_only_layers");

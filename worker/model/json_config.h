@@ -57,6 +57,7 @@ class JsonReader {
   }
   const absl::Status& status() const { return status_; }
   const std::string& path() const { return path_; }
+  const json::Object& object() const { return object_; }
 
  private:
   template <typename T>
@@ -78,6 +79,12 @@ class JsonReader {
 // One rope for all layers. Newer files have rope_parameters; older ones rope_theta and
 // rope_scaling.
 void ReadRope(JsonReader& reader, load::ModelConfig& config);
+
+// Families of which a part of each head turns: the file's partial_rotary_factor, or `otherwise`.
+void ReadPartialRope(JsonReader& reader, load::ModelConfig& config, double otherwise);
+
+// Refuses an object of rope settings that leaves a part of each head unturned.
+void RefusePartialRotation(JsonReader& reader, const json::Object& object);
 
 // Fills in the values of the scaling object, over those that `rope` holds.
 void ReadScaling(JsonReader& reader, const json::Object& object, int64_t max_positions,
@@ -119,6 +126,7 @@ struct JsonForm {
   bool qkv_bias = false;                 // always
   bool attention_bias = false;           // the file's attention_bias decides
   bool mlp_bias = false;                 // the file's mlp_bias decides
+  bool interleaved_rope = false;         // rows of q and k are in neighbouring pairs
 
   void (*rope)(JsonReader& reader, load::ModelConfig& config) = ReadRope;  // null: no rotation
   // What else the family has; without layer_windows every layer has full attention, unless

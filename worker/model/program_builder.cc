@@ -116,12 +116,13 @@ WeightSource ProgramBuilder::Copy(const WeightSource& source, const RowFrom& fro
 }
 
 WeightSource ProgramBuilder::Halved(Part part, const WeightSource& source) {
-  if (!config_.interleaved_rope || (part != Part::kQuery && part != Part::kKey)) return source;
-  const int64_t half = config_.head_dim / 2;
-  // Row i of a head's first half is its row 2 i, of its second half row 2 i + 1.
+  if (!IsPaired(part)) return source;
+  const int64_t half = config_.RotaryDim() / 2;
+  // Row i of a head's first half is its row 2 i, of its second half row 2 i + 1; what does not turn
+  // stays.
   const auto from = [this, half](int64_t to) {
     const int64_t within = to % config_.head_dim;
-    return to - within + within % half * 2 + within / half;
+    return within >= 2 * half ? to : to - within + within % half * 2 + within / half;
   };
   if (source.rows != 1) return Copy(source, from);
   // For a vector, single elements move.
@@ -153,14 +154,43 @@ void ProgramBuilder::AddRows(const Stack& stack, int64_t cols, const Place& plac
   weight.rows += source.rows;
 }
 
+std::vector<ProgramBuilder::Stack> ProgramBuilder::Unfused(std::initializer_list<Stack> stacks,
+                                                           const Place& place) const {
+  std::vector<Stack> result(stacks);
+  const auto name_of = [&](const Stack& stack) {
+    return TensorNames(naming_, files_.is_gguf(), stack.part, place, "weight");
+  };
+  int64_t total = 0;
+  for (const Stack& stack : stacks) {
+    if (stacks.size() == 1 || name_of(stack) != name_of(*stacks.begin())) return result;
+    total += stack.rows;
+  }
+  int64_t before = 0;
+  for (Stack& stack : result) {
+    const int64_t rows = stack.rows;
+    if (stack.kept.count < 0) stack.kept.count = rows;
+    stack.kept.begin += before;
+    stack.rows = total;
+    before += rows;
+  }
+  return result;
+}
+
 WeightId ProgramBuilder::Matrix(std::initializer_list<Stack> stacks, int64_t cols,
                                 const Place& place, Range kept) {
   kernels::Weight weight;
   weight.cols = kept.count < 0 ? cols : kept.count;
-  for (const Stack& stack : stacks) {
+  for (const Stack& stack : Unfused(stacks, place)) {
     if (!status_.ok()) return kernels::kNoId;
     std::optional<load::QuantisedMatrix> quantised =
         FindQuantised(stack.part, place, stack.rows, cols);
+    if (quantised.has_value() && IsPaired(stack.part)) {
+      Fail(absl::InvalidArgumentError(
+          absl::StrCat(files_.path(), ": module \"", quantised->module,
+                       "\" is quantised, and its rows are rotated in neighbouring pairs: not "
+                       "served, use a checkpoint in floats or a GGUF file")));
+      return kernels::kNoId;
+    }
     if (quantised.has_value()) {
       const load::QuantisedMatrix::Slice slice{stack.kept.begin,
                                                stack.kept.count < 0 ? stack.rows : stack.kept.count,
@@ -258,7 +288,7 @@ std::vector<float> ProgramBuilder::RopeFactors() {
   const std::vector<std::string> names =
       TensorNames(naming_, files_.is_gguf(), Part::kRopeFactors, kNoLayer, "weight");
   if (names.empty() || files_.tensors().Find(names.front()) == nullptr) return factors;
-  const int64_t half = config_.head_dim / 2;
+  const int64_t half = config_.RotaryDim() / 2;
   const load::Tensor* tensor = Find(Part::kRopeFactors, "weight", kNoLayer, {half});
   if (tensor == nullptr) return factors;
   const WeightSource source = Source(*tensor, 1, half, {});
@@ -276,7 +306,7 @@ std::vector<float> ProgramBuilder::RopeFactors() {
 int ProgramBuilder::AddRope(const load::RopeConfig& rope) {
   const std::vector<float> factors = RopeFactors();
   if (!status_.ok()) return kernels::kNoId;
-  program_.ropes.push_back(MakeRope(rope, config_.head_dim, factors));
+  program_.ropes.push_back(MakeRope(rope, config_.RotaryDim(), factors));
   return static_cast<int>(program_.ropes.size()) - 1;
 }
 

@@ -96,7 +96,12 @@ class ProgramBuilder {
   // A copy whose row i is row from(i) of the source.
   template <typename RowFrom>
   kernels::WeightSource Copy(const kernels::WeightSource& source, const RowFrom& from);
-  // Rows of q and k in halves, as all other formats have them, where GGUF keeps them in pairs.
+  // Where several parts are one tensor of the file: the rows of each within it.
+  std::vector<Stack> Unfused(std::initializer_list<Stack> stacks, const Place& place) const;
+  bool IsPaired(Part part) const {
+    return config_.interleaved_rope && (part == Part::kQuery || part == Part::kKey);
+  }
+  // Rows of q and k in halves, as kernels turn them, where the file keeps them in pairs.
   kernels::WeightSource Halved(Part part, const kernels::WeightSource& source);
   std::vector<float> RopeFactors();
   void Fail(const absl::Status& status) { status_.Update(status); }

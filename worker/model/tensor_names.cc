@@ -73,7 +73,7 @@ const char* Look(std::span<const TensorName> names, Part part) {
 
 std::vector<std::string> TensorNames(const TensorNaming& naming, bool gguf, Part part,
                                      const Place& place, std::string_view suffix) {
-  const char* found = gguf ? nullptr : Look(naming.own, part);
+  const char* found = Look(gguf ? naming.own_gguf : naming.own, part);
   if (found == nullptr) {
     found = Look(gguf ? std::span<const TensorName>(kGguf) : kHuggingFace, part);
   }

@@ -67,10 +67,11 @@ struct TensorName {
 inline constexpr const char* kUsualPrefixes[] = {"model.", "language_model.model.",
                                                  "model.language_model.", ""};
 
-// The parts for which a family has other names in Hugging Face's checkpoints. In GGUF all families
-// use the same names.
+// The parts for which a family has other names than most. Neighbours with one name are one tensor,
+// one below the other.
 struct TensorNaming {
   std::span<const TensorName> own = {};  // below the prefix and, for parts of a layer, "layers.N."
+  std::span<const TensorName> own_gguf = {};
   std::span<const char* const> prefixes = kUsualPrefixes;
 };
 

@@ -120,6 +120,9 @@ class Lowering {
     if (op.heads > kMaxHeadsPerKvHead * op.kv_heads) {
       return Fail("more than 16 heads share keys and values");
     }
+    if (op.rope != kNoId && program_.ropes[op.rope].rotary_dim % 8 != 0) {
+      return Fail("a part of a head that turns is no multiple of 8");
+    }
     queries_[op.qkv] = FindOrAdd("queries", op.heads * op.head_dim, false);
     Emit(RopeStep{op, queries_[op.qkv]});
   }

@@ -99,9 +99,10 @@ TEST(GgufVocabTest, EveryKnownSplittingRuleLoads) {
   GgufVocab vocab;
   vocab.model = "gpt2";
   vocab.tokens = {"a", "1", "2"};
-  for (const char* pre :
-       {"", "default", "gpt-2", "opt", "smollm", "starcoder", "llama-bpe", "llama3", "llama-v3",
-        "smaug-bpe", "qwen2", "deepseek-r1-qwen", "megrez", "gpt-4o", "tekken"}) {
+  for (const char* pre : {"",          "default",          "gpt-2",  "opt",         "smollm",
+                          "starcoder", "llama-bpe",        "llama3", "llama-v3",    "smaug-bpe",
+                          "refact",    "command-r",        "dbrx",   "chatglm-bpe", "glm4",
+                          "qwen2",     "deepseek-r1-qwen", "megrez", "gpt-4o",      "tekken"}) {
     vocab.pre = pre;
     EXPECT_THAT(*Converted(vocab)->Encode("a12", false), ElementsAre(0, 1, 2)) << pre;
   }

@@ -52,6 +52,23 @@ def gemma3(**settings):
                  **settings)
 
 
+def gemma2(**settings):
+    return model("Gemma2ForCausalLM", "gemma2", rms_norm_eps=1e-6, rope_theta=10000.0,
+                 hidden_activation="gelu_pytorch_tanh", sliding_window=12, **settings) | {"num_hidden_layers": 3}
+
+
+def cohere(architecture, model_type, **settings):
+    return model(architecture, model_type, layer_norm_eps=1e-5, rope_theta=50000.0, logit_scale=0.5,
+                 tie_word_embeddings=True, **settings)
+
+
+def granite(**settings):
+    return llama(**settings) | {
+        "architectures": ["GraniteForCausalLM"], "model_type": "granite", "rope_theta": 10000.0,
+        "embedding_multiplier": 1.5, "residual_multiplier": 0.75, "attention_multiplier": 0.0625,
+        "logits_scaling": 2.0}
+
+
 def opt(**settings):
     config = model("OPTForCausalLM", "opt", num_attention_heads=4, ffn_dim=96, pad_token_id=1,
                    activation_function="relu", **settings)
@@ -122,6 +139,35 @@ CHECKPOINTS = {
                    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
                    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
                tie_word_embeddings=False), torch.bfloat16, 1),
+    "gemma2": (gemma2(num_attention_heads=4, num_key_value_heads=1, head_dim=16, query_pre_attn_scalar=24),
+               torch.bfloat16, 1),
+    "phi3-window": (
+        model("Phi3ForCausalLM", "phi3", num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5,
+              rope_theta=10000.0, sliding_window=15, pad_token_id=0, tie_word_embeddings=False),
+        torch.bfloat16, 1),
+    "phi4-partial": (
+        model("Phi3ForCausalLM", "phi3", num_attention_heads=4, num_key_value_heads=1, rms_norm_eps=1e-5,
+              rope_theta=250000.0, partial_rotary_factor=0.75, sliding_window=None, pad_token_id=0,
+              tie_word_embeddings=True), torch.bfloat16, 1),
+    "smollm3": (
+        llama(num_attention_heads=4, num_key_value_heads=2, rope_theta=2000000.0, pad_token_id=0,
+              tie_word_embeddings=True, use_sliding_window=False)
+        | {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "num_hidden_layers": 4},
+        torch.bfloat16, 1),
+    "smollm3-listed": (
+        llama(num_attention_heads=2, num_key_value_heads=2, rope_theta=2000000.0, pad_token_id=0,
+              tie_word_embeddings=False, no_rope_layers=[0, 1], use_sliding_window=False)
+        | {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3"}, torch.bfloat16, 1),
+    "granite": (granite(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True),
+                torch.bfloat16, 1),
+    "glm4": (
+        model("Glm4ForCausalLM", "glm4", num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+              rms_norm_eps=1e-5, rope_theta=10000.0, partial_rotary_factor=0.5, attention_bias=True,
+              pad_token_id=0, tie_word_embeddings=False), torch.bfloat16, 1),
+    "cohere": (cohere("CohereForCausalLM", "cohere", num_attention_heads=4, num_key_value_heads=2),
+               torch.bfloat16, 1),
+    "cohere2": (cohere("Cohere2ForCausalLM", "cohere2", num_attention_heads=4, num_key_value_heads=1,
+                       sliding_window=12) | {"num_hidden_layers": 4}, torch.bfloat16, 1),
     # Experts in every layer; odd counts, a width that is no multiple of 16.
     "mixtral": (
         experts("MixtralForCausalLM", "mixtral", num_attention_heads=4, num_key_value_heads=2,
@@ -158,7 +204,7 @@ def randomise(network, generator, dtype):
         for name, parameter in network.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if "norm" in name and name.endswith("weight"):
-                centre = 0.0 if "gemma3" in network.config.model_type else 1.0
+                centre = 0.0 if "gemma" in network.config.model_type else 1.0
                 value = centre + 0.2 * noise
             elif name.endswith((".gate.weight", "shared_expert_gate.weight")):
                 value = noise * (6.0 / parameter.shape[-1] ** 0.5)  # choices that are seldom close
@@ -166,7 +212,7 @@ def randomise(network, generator, dtype):
                 value = 0.1 * noise
             elif "embed" in name:
                 # Tied tables would predict the last token for ever if they spoke too loudly.
-                loud = 0.08 if "gemma3" in network.config.model_type else 0.25
+                loud = 0.08 if "gemma" in network.config.model_type else 0.25
                 value = noise * (loud if network.config.tie_word_embeddings else 1.0)
             else:
                 value = noise * (1.5 / parameter.shape[-1] ** 0.5)
@@ -380,21 +426,25 @@ def add_layer(writer, index, config, kinds):
     kv = config["num_key_value_heads"] * config["head_dim"]
     matrices = [("attn_q", q, hidden), ("attn_k", kv, hidden), ("attn_v", kv, hidden),
                 ("attn_output", hidden, q)]
-    if expert_count(config) == 0:
+    family = config["model_type"]
+    if family == "phi3":
+        matrices[:3] = [("attn_qkv", q + 2 * kv, hidden)]
+    if family in ("phi3", "glm4"):
+        matrices += [("ffn_up", 2 * inter, hidden), ("ffn_down", hidden, inter)]
+    elif expert_count(config) == 0:
         matrices += [("ffn_gate", inter, hidden), ("ffn_up", inter, hidden), ("ffn_down", hidden, inter)]
     for place, (name, rows, cols) in enumerate(matrices):
         writer.add(f"blk.{index}.{name}.weight", (rows, cols), kinds[place % len(kinds)])
     if expert_count(config) > 0:
         add_experts(writer, index, config, kinds)
-    family = config["model_type"]
-    norms = [("attn_norm", hidden), ("ffn_norm", hidden)]
+    norms = [("attn_norm", hidden)] + ([] if "cohere" in family else [("ffn_norm", hidden)])
     if family in ("qwen3", "qwen3_moe", "gemma3_text"):
         norms += [("attn_q_norm", config["head_dim"]), ("attn_k_norm", config["head_dim"])]
-    if family == "gemma3_text":
+    if family in ("gemma2", "gemma3_text", "glm4"):
         norms += [("post_attention_norm", hidden), ("post_ffw_norm", hidden)]
     for name, length in norms:
         writer.add(f"blk.{index}.{name}.weight", (length,), TYPES.F32, 1.0, 0.2)
-    if family in ("qwen2", "qwen2_moe"):
+    if family in ("qwen2", "qwen2_moe", "glm4"):
         for name, length in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
             writer.add(f"blk.{index}.{name}.bias", (length,), TYPES.F32, 0.0, 0.1)
 
@@ -435,6 +485,12 @@ GEMMA_NAMES = {**NAMES, "ffn_norm": "pre_feedforward_layernorm",
                "post_ffw_norm": "post_feedforward_layernorm"}
 
 
+PHI_NAMES = {**NAMES, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
+GLM_NAMES = {**NAMES, "ffn_up": "mlp.gate_up_proj", "post_attention_norm": "post_self_attn_layernorm",
+             "post_ffw_norm": "post_mlp_layernorm"}
+FAMILY_NAMES = {"gemma2": GEMMA_NAMES, "gemma3_text": GEMMA_NAMES, "phi3": PHI_NAMES, "glm4": GLM_NAMES}
+# Families whose rotary rows GGUF reorders.
+REORDERED = ("llama", "mixtral", "granite", "smollm3")
 EXPERTS = {"ffn_gate_inp": "mlp.gate.weight", "ffn_down_exps": "mlp.experts.down_proj",
            "ffn_gate_inp_shexp": "mlp.shared_expert_gate.weight",
            "ffn_gate_shexp": "mlp.shared_expert.gate_proj.weight",
@@ -443,8 +499,8 @@ EXPERTS = {"ffn_gate_inp": "mlp.gate.weight", "ffn_down_exps": "mlp.experts.down
 
 
 def hugging_face_weights(values, config):
-    gemma = config["model_type"] == "gemma3_text"
-    names = GEMMA_NAMES if gemma else NAMES
+    gemma = "gemma" in config["model_type"]
+    names = FAMILY_NAMES.get(config["model_type"], NAMES)
     result = {}
     for name, value in values.items():
         if name == "rope_freqs.weight":
@@ -463,7 +519,7 @@ def hugging_face_weights(values, config):
                 shape = (1, -1) if part == "ffn_gate_inp_shexp" else value.shape
                 result[f"model.layers.{index}.{EXPERTS[part]}"] = value.reshape(shape)
                 continue
-            if config["model_type"] in ("llama", "mixtral") and part in ("attn_q", "attn_k"):
+            if config["model_type"] in REORDERED and part in ("attn_q", "attn_k"):
                 heads = "num_attention_heads" if part == "attn_q" else "num_key_value_heads"
                 value = to_halves(value, config[heads])
             result[f"model.layers.{index}.{names[part]}.{suffix}"] = value
@@ -474,7 +530,9 @@ def hugging_face_weights(values, config):
     return {name: torch.from_numpy(value.copy()) for name, value in result.items()}
 
 
-GGUF_ARCHITECTURES = {"mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3_text": "gemma3"}
+GGUF_ARCHITECTURES = {"gemma2": "gemma2", "phi3": "phi3", "glm4": "glm4", "granite": "granite",
+                      "smollm3": "smollm3", "cohere": "command-r", "cohere2": "cohere2",
+                      "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3_text": "gemma3"}
 Q = TYPES
 # name: (config of the reference, types cycled over the matrices of each layer, type of the embedding)
 GGUF_MODELS = {
@@ -498,6 +556,29 @@ GGUF_MODELS = {
         model("Qwen3ForCausalLM", "qwen3", num_attention_heads=4, num_key_value_heads=1, head_dim=32,
               rope_theta=1000000.0, rms_norm_eps=1e-6, tie_word_embeddings=False),
         [[Q.Q4_1, Q.Q8_0, Q.Q5_1]] * 2, Q.F16),
+    "gguf-gemma2": (gemma2(num_attention_heads=4, num_key_value_heads=1, head_dim=32,
+                           query_pre_attn_scalar=32, tie_word_embeddings=True),
+                    [[Q.Q8_0, Q.Q5_0]] * 3, Q.Q8_0),
+    "gguf-phi3": (
+        model("Phi3ForCausalLM", "phi3", num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5,
+              head_dim=16, rope_theta=10000.0, partial_rotary_factor=0.75, sliding_window=15, pad_token_id=0,
+              tie_word_embeddings=False), [[Q.Q8_0, Q.Q4_0, Q.Q5_0]] * 2, Q.Q8_0),
+    "gguf-glm4": (
+        model("Glm4ForCausalLM", "glm4", num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+              rms_norm_eps=1e-5, rope_theta=10000.0, partial_rotary_factor=0.5, attention_bias=True,
+              pad_token_id=0, tie_word_embeddings=False), [[Q.Q8_0, Q.Q5_1]] * 2, Q.Q8_0),
+    "gguf-granite": (granite(num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+                             tie_word_embeddings=True), [[Q.Q8_0, Q.Q4_1]] * 2, Q.Q8_0),
+    "gguf-smollm3": (
+        llama(num_attention_heads=4, num_key_value_heads=2, head_dim=16, rope_theta=2000000.0, pad_token_id=0,
+              tie_word_embeddings=True, use_sliding_window=False)
+        | {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "num_hidden_layers": 4},
+        [[Q.Q8_0, Q.Q5_0]] * 4, Q.Q8_0),
+    "gguf-cohere": (cohere("CohereForCausalLM", "cohere", num_attention_heads=4, num_key_value_heads=2,
+                           head_dim=16), [[Q.Q8_0, Q.Q4_0]] * 2, Q.Q8_0),
+    "gguf-cohere2": (cohere("Cohere2ForCausalLM", "cohere2", num_attention_heads=4, num_key_value_heads=1,
+                            head_dim=16, sliding_window=12) | {"num_hidden_layers": 4},
+                     [[Q.Q8_0, Q.Q5_1]] * 4, Q.Q8_0),
     "gguf-mixtral": (
         experts("MixtralForCausalLM", "mixtral", num_attention_heads=4, num_key_value_heads=2,
                 head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=None,
@@ -531,7 +612,22 @@ def add_metadata(writer, config):
     writer.add_key_length(config["head_dim"])
     writer.add_value_length(config["head_dim"])
     writer.add_rope_freq_base(config["rope_theta"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if "layer_norm_eps" in config:
+        writer.add_layer_norm_eps(config["layer_norm_eps"])
+    else:
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if "partial_rotary_factor" in config:
+        writer.add_rope_dimension_count(int(config["head_dim"] * config["partial_rotary_factor"]))
+    if config["model_type"] == "gemma2":
+        writer.add_attn_logit_softcapping(50.0)
+        writer.add_final_logit_softcapping(30.0)
+    if "embedding_multiplier" in config:
+        writer.add_embedding_scale(config["embedding_multiplier"])
+        writer.add_residual_scale(config["residual_multiplier"])
+        writer.add_attention_scale(config["attention_multiplier"])
+        writer.add_logit_scale(config["logits_scaling"])
+    if "logit_scale" in config:
+        writer.add_logit_scale(config["logit_scale"])
     if expert_count(config) > 0:
         writer.add_expert_count(expert_count(config))
         writer.add_expert_used_count(config["num_experts_per_tok"])
@@ -548,7 +644,7 @@ def write_gguf(folder, config, kinds, embedding, seed):
     writer = Writer(folder / "model.gguf", GGUF_ARCHITECTURES[config["model_type"]], rng)
     add_metadata(writer.writer, config)
     writer.add("token_embd.weight", (VOCAB, config["hidden_size"]), embedding, 0.0,
-               0.08 if config["model_type"] == "gemma3_text" else 0.25)
+               0.08 if "gemma" in config["model_type"] else 0.25)
     writer.add("output_norm.weight", (config["hidden_size"],), TYPES.F32, 1.0, 0.2)
     if not config["tie_word_embeddings"]:
         writer.add("output.weight", (VOCAB, config["hidden_size"]), TYPES.Q8_0)

@@ -45,21 +45,21 @@ Checkpoint SmallMixture() {
   return checkpoint;
 }
 
-constexpr const char* kConfig =
+constexpr const char* kMixtureConfig =
     R"({"architectures":["Qwen2MoeForCausalLM"],"vocab_size":10,"hidden_size":8,)"
     R"("intermediate_size":12,"num_hidden_layers":2,"num_attention_heads":2,"num_experts":3,)"
     R"("num_experts_per_tok":2,"moe_intermediate_size":6,"shared_expert_intermediate_size":10,)"
     R"("decoder_sparse_step":2})";
 
-absl::StatusOr<std::unique_ptr<Model>> Load(const Checkpoint& checkpoint) {
+absl::StatusOr<std::unique_ptr<Model>> LoadMixture(const Checkpoint& checkpoint) {
   const TempFolder folder;
-  folder.Write("config.json", kConfig);
+  folder.Write("config.json", kMixtureConfig);
   folder.Write("model.safetensors", load::Safetensors(checkpoint));
   return LoadModel(folder.path(), {.with_text = false});
 }
 
-void ExpectRefused(const Checkpoint& checkpoint, std::string_view saying) {
-  const auto model = Load(checkpoint);
+void ExpectMixtureRefused(const Checkpoint& checkpoint, std::string_view saying) {
+  const auto model = LoadMixture(checkpoint);
   ASSERT_FALSE(model.ok()) << saying;
   EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(StatusMessage(model.status()).find(saying), std::string::npos) << model.status();
@@ -74,7 +74,7 @@ std::vector<kernels::MoeOp> MixturesOf(const kernels::StepProgram& program) {
 }
 
 TEST(LoadExperts, RoutedAndSharedOnes) {
-  const auto model = Load(SmallMixture());
+  const auto model = LoadMixture(SmallMixture());
   ASSERT_TRUE(model.ok()) << model.status();
   const kernels::StepProgram& program = (*model)->program;
   const auto mixtures = MixturesOf(program);
@@ -96,17 +96,17 @@ TEST(LoadExperts, NamesWhatIsMissingOrMisshapen) {
     Checkpoint checkpoint = SmallMixture();
     const std::string tensor = std::string("model.layers.1.mlp.") + name;
     checkpoint.erase(tensor);
-    ExpectRefused(checkpoint, "tensor \"" + tensor + "\" is missing");
+    ExpectMixtureRefused(checkpoint, "tensor \"" + tensor + "\" is missing");
   }
   Checkpoint checkpoint = SmallMixture();
   checkpoint["model.layers.1.mlp.gate.weight"] = {{4, 8}};
-  ExpectRefused(checkpoint, "has shape [4, 8], the configuration demands [3, 8]");
+  ExpectMixtureRefused(checkpoint, "has shape [4, 8], the configuration demands [3, 8]");
   checkpoint = SmallMixture();
   checkpoint["model.layers.1.mlp.experts.1.up_proj.weight"] = {{8, 6}};
-  ExpectRefused(checkpoint, "has shape [8, 6], the configuration demands [6, 8]");
+  ExpectMixtureRefused(checkpoint, "has shape [8, 6], the configuration demands [6, 8]");
   checkpoint = SmallMixture();
   checkpoint["model.layers.1.mlp.gate.weight"].type = "U8";
-  ExpectRefused(checkpoint, "mlp.gate.weight\" has type U8");
+  ExpectMixtureRefused(checkpoint, "mlp.gate.weight\" has type U8");
 }
 
 // An expert that nothing would read is a wrong count, and any other name a part that is not
@@ -116,21 +116,21 @@ TEST(LoadExperts, RefusesTensorsThatNothingUses) {
        {"mlp.experts.3.up_proj.weight", "mlp.up_proj.weight", "self_attn.q_norm.weight"}) {
     Checkpoint checkpoint = SmallMixture();
     checkpoint[std::string("model.layers.1.") + name] = {{6, 8}};
-    ExpectRefused(checkpoint, std::string("tensor \"model.layers.1.") + name +
-                                  "\" of shape [6, 8] belongs to no part of a model of the "
-                                  "family qwen2_moe");
+    ExpectMixtureRefused(checkpoint, std::string("tensor \"model.layers.1.") + name +
+                                         "\" of shape [6, 8] belongs to no part of a model of the "
+                                         "family qwen2_moe");
   }
   Checkpoint beside = SmallMixture();
   beside["model.layers.1.self_attn.rotary_emb.inv_freq"] = {{4}};
   beside["model.layers.2.eh_proj.weight"] = {{8, 16}};  // predicts a further token
   beside["model.layers_of_another.weight"] = {{8}};
-  EXPECT_TRUE(Load(beside).ok()) << Load(beside).status();
+  EXPECT_TRUE(LoadMixture(beside).ok()) << LoadMixture(beside).status();
 }
 
 // Experts are cut along their inner width; every rank routes alike, and the first alone adds to
 // what is there.
 TEST(LoadExperts, RanksCutThemAlongTheInnerWidth) {
-  const auto model = Load(SmallMixture());
+  const auto model = LoadMixture(SmallMixture());
   ASSERT_TRUE(model.ok()) << model.status();
   for (int rank = 0; rank < 2; ++rank) {
     const auto program = (*model)->BuildRank({rank, 2});

@@ -180,7 +180,9 @@ TEST(ModelConfigJson, RefusesUnknownArchitecturesWithTheServedOnes) {
   ExpectRefused(
       Config("MambaForCausalLM", ""),
       "architecture \"MambaForCausalLM\" is not served; served are Llama (2, 3), Mistral, "
-      "Mixtral, Qwen2, Qwen2.5, Qwen3, Qwen2-MoE, Qwen3-MoE, Gemma 3 (text), OPT");
+      "Mixtral, Qwen2, Qwen2.5, Qwen3, Qwen2-MoE, Qwen3-MoE, Gemma 2, Gemma 3 (text), Phi-3, "
+      "Phi-4, SmolLM3, Granite 3, 4 (dense), GLM-4 (0414), Command-R (Cohere), Command-R7B, "
+      "Command A (Cohere 2), OPT");
   ExpectRefused("{}", "architecture \"\" is not served");
 }
 
@@ -209,6 +211,67 @@ TEST(ModelConfigJson, RefusesFieldsByName) {
   ExpectRefused(Config("Gemma3ForCausalLM", R"(,"sliding_window_pattern":0)"),
                 "sliding_window_pattern");
   ExpectRefused(Config("Gemma3ForCausalLM", R"(,"query_pre_attn_scalar":0)"), "attention scale");
+}
+
+// As published: Phi-4-mini turns three quarters of a head, GLM-4 a half where its file says
+// nothing.
+TEST(ModelConfigJson, APartOfAHeadMayTurn) {
+  const absl::StatusOr<ModelConfig> phi =
+      Parse(Config("Phi3ForCausalLM", R"(,"partial_rotary_factor":0.75)"));
+  ASSERT_TRUE(phi.ok()) << phi.status();
+  EXPECT_EQ(phi->RotaryDim(), 12);
+  EXPECT_FALSE(phi->interleaved_rope);
+  const absl::StatusOr<ModelConfig> glm = Parse(Config("Glm4ForCausalLM", ""));
+  ASSERT_TRUE(glm.ok()) << glm.status();
+  EXPECT_EQ(glm->RotaryDim(), 64);
+  EXPECT_TRUE(glm->interleaved_rope);
+  EXPECT_TRUE(glm->qkv_bias);
+  const std::string inner = R"(,"rope_parameters":{"rope_theta":5e4,"partial_rotary_factor":)";
+  const absl::StatusOr<ModelConfig> nested = Parse(Config("Phi3ForCausalLM", inner + "0.5}"));
+  ASSERT_TRUE(nested.ok()) << nested.status();
+  EXPECT_EQ(nested->RotaryDim(), 8);
+  EXPECT_EQ(nested->rope.theta, 5e4);
+  ExpectRefused(Config("Phi3ForCausalLM", inner + "1.5}"), "partial_rotary_factor is 1.5");
+  ExpectRefused(Config("Phi3ForCausalLM", R"(,"partial_rotary_factor":0.06)"),
+                "partial_rotary_factor is 0.06, it leaves nothing of 16");
+  ExpectRefused(Config("Phi3ForCausalLM", R"(,"partial_rotary_factor":0.2)"),
+                "partial_rotary_factor makes 3 of 16");
+  ExpectRefused(Config("LlamaForCausalLM", inner + "0.5}"),
+                "partial_rotary_factor is not served for this family");
+}
+
+TEST(ModelConfigJson, LayersMayStayUnturned) {
+  const std::string smol = "SmolLM3ForCausalLM";
+  const absl::StatusOr<ModelConfig> config = Parse(Config(smol, ""));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->HasRope(0));
+  EXPECT_FALSE(config->HasRope(3));
+  // An entry of 1 turns.
+  const absl::StatusOr<ModelConfig> listed = Parse(Config(smol, R"(,"no_rope_layers":[0,1,1,1])"));
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  EXPECT_FALSE(listed->HasRope(0));
+  EXPECT_TRUE(listed->HasRope(3));
+  ExpectRefused(Config(smol, R"(,"no_rope_layers":[1])"), "no_rope_layers has 1 entries");
+  ExpectRefused(Config(smol, R"(,"no_rope_layers":[1,2,1,1])"), "no_rope_layers may hold 0 and 1");
+  const absl::StatusOr<ModelConfig> cohere = Parse(Config("Cohere2ForCausalLM", ""));
+  ASSERT_TRUE(cohere.ok()) << cohere.status();
+  for (int layer = 0; layer < 4; ++layer) {
+    EXPECT_EQ(cohere->HasRope(layer), layer != 3);
+    EXPECT_EQ(cohere->layer_windows[static_cast<size_t>(layer)], layer != 3 ? 4'096 : 0);
+  }
+}
+
+TEST(ModelConfigJson, ScalesAreAboveZero) {
+  const std::string granite = "GraniteForCausalLM";
+  const absl::StatusOr<ModelConfig> config =
+      Parse(Config(granite, R"(,"logits_scaling":8,"residual_multiplier":0.22)"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->logit_scale, 0.125);
+  EXPECT_EQ(config->residual_scale, 0.22);
+  ExpectRefused(Config(granite, R"(,"logits_scaling":0)"), "scale of the logits");
+  ExpectRefused(Config(granite, R"(,"embedding_multiplier":-1)"), "embedding_multiplier is -1");
+  ExpectRefused(Config(granite, R"(,"residual_multiplier":0)"), "residual_multiplier is 0");
+  ExpectRefused(Config("CohereForCausalLM", R"(,"use_qk_norm":true)"), "use_qk_norm is not served");
 }
 
 constexpr const char* kExperts =
@@ -296,10 +359,12 @@ TEST(ModelConfigGguf, ReadsMetadataAndTensors) {
 TEST(ModelConfigGguf, RefusesByName) {
   const absl::StatusOr<ModelConfig> unknown =
       FromGguf(GgufMaker().String("general.architecture", "rwkv7").Make(0));
-  EXPECT_NE(StatusMessage(unknown.status())
-                .find("m.gguf: general.architecture \"rwkv7\" is not served; served in GGUF are "
-                      "llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma3"),
-            std::string::npos);
+  EXPECT_NE(
+      StatusMessage(unknown.status())
+          .find("m.gguf: general.architecture \"rwkv7\" is not served; served in GGUF are "
+                "llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma2, gemma3, phi3, smollm3, granite, "
+                "glm4, command-r, cohere2"),
+      std::string::npos);
   const absl::StatusOr<ModelConfig> missing =
       FromGguf(GgufMaker().String("general.architecture", "llama").Make(0));
   EXPECT_NE(StatusMessage(missing.status()).find("\"llama.embedding_length\" is missing"),
