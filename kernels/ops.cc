@@ -24,8 +24,7 @@ class OpChecker {
     SameRows(op.in, op.out);
   }
   void operator()(const LinearOp& op) {
-    const bool gated = op.activation == LinearOp::Activation::kSiluGated ||
-                       op.activation == LinearOp::Activation::kGeluTanhGated;
+    const bool gated = LinearOp::IsGated(op.activation);
     const int64_t rows = int64_t{Width(op.out)} * (gated ? 2 : 1);
     Matrix(op.weight, rows, Width(op.in), "weight");
     Vector(op.bias, rows, "bias");
@@ -44,6 +43,7 @@ class OpChecker {
     Same(Width(op.qkv), (op.heads + 2 * op.kv_heads) * op.head_dim, "width of qkv");
     Same(Width(op.out), op.heads * op.head_dim, "width of out");
     Heads(op.heads, op.kv_heads, op.head_dim, op.layer);
+    Vector(op.sinks, op.heads, "sinks");
     Rows(op.out, false);
   }
   void operator()(const GatherRowsOp& op) {
@@ -70,7 +70,9 @@ class OpChecker {
     Rows(op.in, false);
     Rows(op.out, false);
     Vector(op.router, count * width, "router");
+    Vector(op.router_bias, count, "router bias");
     Vector(op.selection_bias, count, "selection bias");
+    if (!LinearOp::IsGated(op.activation)) Complain("experts are gated");
     Rule(op.rule, static_cast<int>(count));
     if (!error_.empty()) return;
     const Weight* first = Find(op.experts.front().down, "down");
@@ -78,6 +80,8 @@ class OpChecker {
     for (const MoeOp::Expert& expert : op.experts) {
       Matrix(expert.gate_up, 2 * inner, width, "gate and up");
       Matrix(expert.down, width, inner, "down");
+      Vector(expert.gate_up_bias, 2 * inner, "bias of gate and up");
+      Vector(expert.down_bias, width, "bias of down");
     }
   }
 

@@ -70,9 +70,12 @@ struct NormOp {
 
 // y = in · weightᵀ + bias, then the activation, then the scale; then out = y, or out += y.
 struct LinearOp {
-  // The two gated forms take weight rows [gate; up] of equal height: y = act(gate) * up, width rows
-  // / 2.
-  enum class Activation : uint8_t { kNone, kRelu, kSiluGated, kGeluTanhGated };
+  // The gated forms take weight rows [gate; up] of equal height: y = act(gate) * up, width rows
+  // / 2. kClampedGated (gpt-oss): g = min(gate, 7), u = up within ±7, y = g · σ(1.702 g) · (u + 1).
+  enum class Activation : uint8_t { kNone, kRelu, kSiluGated, kGeluTanhGated, kClampedGated };
+  static constexpr bool IsGated(Activation activation) {
+    return activation >= Activation::kSiluGated;
+  }
   WeightId weight = kNoId;
   WeightId bias = kNoId;  // [1, rows]
   Activation activation = Activation::kNone;
@@ -99,7 +102,7 @@ struct RopeAppendOp {
 };
 
 // out[t] = softmax(scale · q[t] · Kᵀ, causal, within the layer's window) · V, read through the
-// block table.
+// block table. A head's sink is one more score, unscaled, of a key without a value.
 struct AttentionOp {
   BufferId qkv = kNoId;  // only the q part is read
   BufferId out = kNoId;  // [tokens, heads * head_dim]
@@ -110,6 +113,7 @@ struct AttentionOp {
   float scale = 1.0f;
   int window = 0;  // 0 is full attention
   float softcap = 0.0f;
+  WeightId sinks = kNoId;  // [1, heads]
 };
 
 // out = the rows of `in` whose logits are needed in this step.
@@ -145,10 +149,11 @@ struct AllReduceOp {
 struct MoeOp {
   // The two matrices of one expert; the first holds rows [gate; up].
   struct Expert {
-    WeightId gate_up = kNoId;
-    WeightId down = kNoId;
+    WeightId gate_up = kNoId, down = kNoId;
+    WeightId gate_up_bias = kNoId, down_bias = kNoId;
   };
   WeightId router = kNoId;          // [experts, width], floats
+  WeightId router_bias = kNoId;     // [experts]: of the logits
   WeightId selection_bias = kNoId;  // [experts]: added to scores for the choice alone
   RoutingRule rule;
   std::vector<Expert> experts;

@@ -48,6 +48,16 @@ void WriteOut(const AttentionFrame& f) {
   }
 }
 
+// Spans are merged into the sinks, which are there before the first key.
+template <class V>
+void BeginWithSinks(const AttentionFrame& f) {
+  if (f.job->sinks == nullptr) return;
+  for (int r = 0; r < f.rows; ++r) {
+    f.all.maximum[r] = f.job->sinks[f.task->kv_head * f.group + r % f.group];
+    f.all.sum[16 * r] = 1.0f;
+  }
+}
+
 template <class V>
 void Attend(const AttentionJob& job, const AttentionTask& task, float* scratch) {
   AttentionFrame f;
@@ -56,6 +66,7 @@ void Attend(const AttentionJob& job, const AttentionTask& task, float* scratch) 
   const int end = f.EndKey(f.rows - 1);
   const RowTiles tiles(f.rows, V::kTileRows);
   Reset<V>(f, f.all);
+  BeginWithSinks<V>(f);
   for (int span = begin / kSpanKeys; span * kSpanKeys < end; ++span) {
     Reset<V>(f, f.span);
     const int span_end = std::min(end, (span + 1) * kSpanKeys);

@@ -27,6 +27,7 @@ void CpuProgram::Route(const MoeOp& op, int begin, int tokens) {
   job.width = buffer_infos_[op.in].width;
   job.tokens = tokens;
   job.router = Vector(op.router);
+  job.bias = Vector(op.router_bias);
   job.selection_bias = Vector(op.selection_bias);
   job.experts = static_cast<int>(op.experts.size());
   job.rule = op.rule;
@@ -59,13 +60,13 @@ void CpuProgram::RunMoeSlice(const MoeOp& op, int begin, int tokens) {
   job.activation = op.activation;
   job.out = moe_.inner;
   job.out_stride = inner_stride;
-  RunExperts(op, job, [](const MoeOp::Expert& expert) { return expert.gate_up; });
+  RunExperts(op, job, &MoeOp::Expert::gate_up, &MoeOp::Expert::gate_up_bias);
   job = LinearJob{};
   job.x = moe_.inner;
   job.x_stride = inner_stride;
   job.out = moe_.rows;
   job.out_stride = row_stride;
-  RunExperts(op, job, [](const MoeOp::Expert& expert) { return expert.down; });
+  RunExperts(op, job, &MoeOp::Expert::down, &MoeOp::Expert::down_bias);
 
   CombineJob sum;
   sum.results = moe_.rows;
@@ -82,8 +83,8 @@ void CpuProgram::RunMoeSlice(const MoeOp& op, int begin, int tokens) {
 }
 
 // One product of every expert with its rows of `job`, all shared out together.
-template <class Which>
-void CpuProgram::RunExperts(const MoeOp& op, const LinearJob& job, const Which& which) {
+void CpuProgram::RunExperts(const MoeOp& op, const LinearJob& job, WeightId MoeOp::Expert::*matrix,
+                            WeightId MoeOp::Expert::*bias) {
   moe_.jobs.clear();
   moe_.tiles_of.clear();
   moe_.first_unit.assign(1, 0);
@@ -91,7 +92,8 @@ void CpuProgram::RunExperts(const MoeOp& op, const LinearJob& job, const Which& 
   for (size_t e = 0; e < op.experts.size(); ++e) {
     const int first = moe_.first_row[e];
     LinearJob own = job;
-    own.weight = &matrices_[which(op.experts[e])];
+    own.weight = &matrices_[op.experts[e].*matrix];
+    own.bias = Vector(op.experts[e].*bias);
     own.rows = moe_.first_row[e + 1] - first;
     if (own.rows == 0) continue;
     own.x += first * job.x_stride;

@@ -118,6 +118,10 @@ void FinishRows(const LinearJob& job, const Panel& a, const Panel& b, RowRange r
       PutOut<V>(job, row, a, V::Mul(GeluTanh<V>(y), z));
       continue;
     }
+    if (job.activation == Activation::kClampedGated) {
+      PutOut<V>(job, row, a, ClampedGate<V>(y, z));
+      continue;
+    }
     if (job.activation == Activation::kRelu) {
       y = V::Max(y, V::Zero());
       z = V::Max(z, V::Zero());

@@ -34,7 +34,10 @@ void LogitBlock(const RouteJob& job, int token, int expert) {
   }
   for (int t = 0; t < kTokens; ++t) {
     float* out = job.scores + (token + t) * 2 * ScoreStride(job.experts) + expert;
-    for (int e = 0; e < kExperts; ++e) out[e] = V::ReduceAdd(acc[t][e]);
+    for (int e = 0; e < kExperts; ++e) {
+      out[e] = V::ReduceAdd(acc[t][e]);
+      if (job.bias != nullptr) out[e] += job.bias[expert + e];
+    }
   }
 }
 

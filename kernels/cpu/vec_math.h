@@ -43,6 +43,16 @@ template <class V>
   return GatedBySigmoid<V>(x, x);
 }
 
+// gpt-oss' gate: g · σ(1.702 g) · (u + 1), g at most 7 and u within ±7. In this order a NaN passes.
+template <class V>
+[[gnu::always_inline]] inline typename V::F ClampedGate(typename V::F gate, typename V::F up) {
+  const auto limit = V::Set(7.0f);
+  const auto g = V::Min(limit, gate);
+  const auto u = V::Max(V::Neg(limit), V::Min(limit, up));
+  const auto gated = GatedBySigmoid<V>(g, V::Mul(V::Set(1.702f), g));
+  return V::Mul(V::Add(u, V::Set(1.0f)), gated);
+}
+
 template <class V>
 [[gnu::always_inline]] inline typename V::F GeluTanh(typename V::F x) {
   const auto cubed = V::Mul(V::Mul(x, x), x);

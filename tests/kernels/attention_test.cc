@@ -60,6 +60,7 @@ struct Case {
   int kv_heads;
   int window;
   int block_size;
+  bool sinks = false;
 };
 
 class Attention : public ::testing::TestWithParam<Case> {};
@@ -67,7 +68,9 @@ class Attention : public ::testing::TestWithParam<Case> {};
 TEST_P(Attention, AgreesWithFloat64AndInAnyPieces) {
   const Case c = GetParam();
   WeightStore store(41);
-  const StepProgram program = MakeProgram(Small(c.heads, c.kv_heads, c.window), store);
+  ModelShape shape = Small(c.heads, c.kv_heads, c.window);
+  shape.sinks = c.sinks;
+  const StepProgram program = MakeProgram(shape, store);
   const std::vector<int32_t> tokens = RandomTokens(kContext, 40, 42);
   const auto wanted = DoubleModel(program).Run(tokens);
   const auto options = Options(c.block_size, KvType::kF32, "auto");
@@ -82,7 +85,8 @@ TEST_P(Attention, AgreesWithFloat64AndInAnyPieces) {
 
 INSTANTIATE_TEST_SUITE_P(Groups, Attention,
                          ::testing::Values(Case{2, 2, 100, 16}, Case{4, 1, 512, 16},
-                                           Case{8, 1, 70, 32}, Case{8, 2, 0, 64}));
+                                           Case{8, 1, 70, 32}, Case{8, 2, 0, 64},
+                                           Case{4, 2, 0, 16, true}, Case{6, 1, 20, 16, true}));
 
 struct PageCase {
   KvType type;

@@ -67,6 +67,12 @@ void Activate(LinearOp::Activation kind, std::vector<double>& y) {
   } else if (kind != Activation::kNone) {
     const size_t half = y.size() / 2;
     for (size_t i = 0; i < half; ++i) {
+      if (kind == Activation::kClampedGated) {
+        const double g = std::min(y[i], 7.0);
+        const double u = std::clamp(y[i + half], -7.0, 7.0);
+        y[i] = SigmoidTimes(g, 1.702 * g) * (u + 1.0);
+        continue;
+      }
       const double gate =
           kind == Activation::kSiluGated ? SigmoidTimes(y[i], y[i]) : GeluTanh(y[i]);
       y[i] = gate * y[i + half];
@@ -219,14 +225,14 @@ void DoubleModel::Apply(const MoeOp& op) {
   for (size_t t = 0; t < tokens_.size(); ++t) {
     const std::vector<double>& x = buffers_[op.in][t];
     std::vector<double> y(x.size(), 0.0);
-    const std::vector<double> logits = Product(op.router, kNoId, x);
+    const std::vector<double> logits = Product(op.router, op.router_bias, x);
     const std::vector<double> none;
     const std::vector<double>& bias = op.selection_bias == kNoId ? none : Vector(op.selection_bias);
     for (const auto& [expert, weight] : ChosenExperts(op.rule, logits, bias)) {
       const MoeOp::Expert& own = op.experts[static_cast<size_t>(expert)];
-      std::vector<double> inner = Product(own.gate_up, kNoId, x);
+      std::vector<double> inner = Product(own.gate_up, own.gate_up_bias, x);
       Activate(op.activation, inner);
-      const std::vector<double> part = Product(own.down, kNoId, inner);
+      const std::vector<double> part = Product(own.down, own.down_bias, inner);
       for (size_t i = 0; i < y.size(); ++i) y[i] += weight * part[i];
     }
     if (op.accumulate) {
@@ -288,8 +294,13 @@ void DoubleModel::Apply(const AttentionOp& op) {
         if (op.softcap > 0) score = op.softcap * std::tanh(score / op.softcap);
         scores.push_back(score);
       }
-      const double top = *std::max_element(scores.begin(), scores.end());
+      double top = *std::max_element(scores.begin(), scores.end());
       double total = 0.0;
+      if (op.sinks != kNoId) {
+        const double sink = Vector(op.sinks)[static_cast<size_t>(head)];
+        top = std::max(top, sink);
+        total = std::exp(sink - top);
+      }
       for (size_t key = first; key <= t; ++key) {
         const double p = std::exp(scores[key - first] - top);
         const double* v =

@@ -64,13 +64,18 @@ MoeOp Builder::Experts(BufferId in, BufferId out) {
   router.parts = {store.Random(DType::kF32, shape.experts, shape.hidden,
                                4.0f / std::sqrt(static_cast<float>(shape.hidden)))};
   op.router = Add(router);
+  if (shape.expert_biases) op.router_bias = Vector(shape.experts, 0.0f);
   if (shape.selection_bias) op.selection_bias = Vector(shape.experts, 0.0f);
   op.rule = shape.rule;
   for (int e = 0; e < shape.experts; ++e) {
     op.experts.push_back(
         {Matrix({{shape.type, shape.inner}, {shape.second_type, shape.inner}}, shape.hidden),
          Matrix({{shape.second_type, shape.hidden}}, shape.inner)});
+    if (!shape.expert_biases) continue;
+    op.experts.back().gate_up_bias = Vector(2 * shape.inner, 0.0f);
+    op.experts.back().down_bias = Vector(shape.hidden, 0.0f);
   }
+  if (shape.expert_biases) op.activation = LinearOp::Activation::kClampedGated;
   op.accumulate = true;
   op.in = in;
   op.out = out;
@@ -79,8 +84,7 @@ MoeOp Builder::Experts(BufferId in, BufferId out) {
 
 void Builder::Layer(int layer, BufferId x, BufferId h, BufferId qkv, BufferId attended,
                     BufferId inner) {
-  const int q_width = shape.heads * shape.head_dim;
-  const int kv_width = shape.kv_heads * shape.head_dim;
+  const int q_width = shape.heads * shape.head_dim, kv_width = shape.kv_heads * shape.head_dim;
   program.ops.push_back(Norm(x, h));
   LinearOp project;
   project.weight = Matrix(
@@ -112,6 +116,7 @@ void Builder::Layer(int layer, BufferId x, BufferId h, BufferId qkv, BufferId at
   attention.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
   attention.window = program.layer_windows[layer];
   attention.softcap = shape.attention_softcap;
+  if (shape.sinks) attention.sinks = Vector(shape.heads, 0.5f);
   program.ops.push_back(attention);
   LinearOp back;
   back.weight = Matrix({{shape.type, shape.hidden}}, q_width);

@@ -29,6 +29,8 @@ struct ModelShape {
   int experts = 0;  // in place of the second block's mlp; 0: none
   RoutingRule rule;
   bool selection_bias = false;
+  bool expert_biases = false;  // gpt-oss: biases of router and experts, and its gate
+  bool sinks = false;
   float block_scale = 1.0f;  // of what a block adds to the stream
   float logits_softcap = 0.0f;
   float attention_softcap = 0.0f;

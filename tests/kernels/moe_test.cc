@@ -35,6 +35,7 @@ struct Mixture {
   int experts;
   RoutingRule rule;
   bool selection_bias = false;
+  bool biases = false;
 };
 const Mixture kMixtures[] = {
     {"qwen3", 8, {.chosen = 3}},
@@ -54,6 +55,7 @@ const Mixture kMixtures[] = {
       .scale = 2.5f},
      true},
     {"many", 33, {.chosen = 6}},
+    {"gpt_oss", 6, {.chosen = 4}, false, true},
 };
 
 class Mixtures : public ::testing::TestWithParam<Mixture> {
@@ -61,6 +63,7 @@ class Mixtures : public ::testing::TestWithParam<Mixture> {
   StepProgram Make(WeightStore& store, DType type = DType::kF32) const {
     ModelShape shape = ShapeOf(GetParam().rule, GetParam().experts);
     shape.selection_bias = GetParam().selection_bias;
+    shape.expert_biases = shape.sinks = GetParam().biases;
     shape.type = type;
     shape.second_type = type == DType::kF32 ? DType::kQ8_0 : type;
     return MakeProgram(shape, store);

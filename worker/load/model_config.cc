@@ -121,6 +121,7 @@ std::string ExpertText(const ExpertConfig& experts) {
                       experts.shared_width, static_cast<int>(rule.scores), rule.chosen, rule.groups,
                       rule.groups_used, rule.best_of_group, rule.renormalise ? 1 : 0, rule.scale);
   for (const bool sparse : experts.layers) text += sparse ? '1' : '0';
+  if (experts.biases) text += ",biases";
   return text + "\n";
 }
 

@@ -41,13 +41,14 @@ struct ExpertConfig {
   int count = 0;  // 0: no layer has any
   int width = 0;  // inner, of each
   kernels::RoutingRule rule;
+  bool biases = false;  // of the router and of every expert
   // One more expert, whose result is weighed by the sigmoid of a number of its own; 0: none.
   int shared_width = 0;
   std::vector<bool> layers;  // those with experts; others have the mlp of intermediate_size
 };
 
 struct ModelConfig {
-  enum class Activation : uint8_t { kSilu, kGeluTanh, kRelu };
+  enum class Activation : uint8_t { kSilu, kGeluTanh, kRelu, kClamped };
 
   std::string family;  // "llama", "gemma3", …
   int vocab_size = 0;

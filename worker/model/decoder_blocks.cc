@@ -93,6 +93,10 @@ void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
   attention.scale = static_cast<float>(config.attention_scale);
   attention.window = config.layer_windows[static_cast<size_t>(block.layer)];
   attention.softcap = static_cast<float>(config.attention_softcap);
+  if (block.sinks) {
+    const Range heads = {int64_t{shard.rank} * shard.heads, shard.heads};
+    attention.sinks = builder.Vector({{Part::kSinks, config.heads, heads}}, "weight", block.layer);
+  }
   builder.Add(attention);
 
   kernels::LinearOp output;
@@ -112,6 +116,7 @@ kernels::LinearOp::Activation ActivationOf(const load::ModelConfig& config) {
   using Activation = load::ModelConfig::Activation;
   using Epilogue = kernels::LinearOp::Activation;
   if (config.activation == Activation::kRelu) return Epilogue::kRelu;
+  if (config.activation == Activation::kClamped) return Epilogue::kClampedGated;
   return config.activation == Activation::kGeluTanh ? Epilogue::kGeluTanhGated
                                                     : Epilogue::kSiluGated;
 }
@@ -133,6 +138,11 @@ kernels::MoeOp::Expert AddExpert(ProgramBuilder& builder, const MlpParts& parts,
       builder.Matrix({{parts.gate, parts.width, parts.inner}, {parts.up, parts.width, parts.inner}},
                      hidden, place);
   expert.down = builder.Matrix({{parts.down, hidden}}, parts.width, place, parts.inner);
+  if (place.expert == kNoExpert || !builder.config().experts.biases) return expert;
+  expert.gate_up_bias = builder.ExpertBias(
+      {{parts.gate, parts.width, parts.inner}, {parts.up, parts.width, parts.inner}}, place);
+  // The sum over ranks adds it once.
+  if (builder.shard().first()) expert.down_bias = builder.ExpertBias({{parts.down, hidden}}, place);
   return expert;
 }
 
@@ -171,6 +181,9 @@ void AddExperts(ProgramBuilder& builder, const DecoderBuffers& buffers, int laye
   const Shard& shard = builder.shard();
   kernels::MoeOp moe;
   moe.router = builder.Router(Part::kRouter, experts.count, layer);
+  if (experts.biases) {
+    moe.router_bias = builder.Vector({{Part::kRouter, experts.count}}, "bias", layer);
+  }
   moe.rule = experts.rule;
   const MlpParts parts = {Part::kExpertGate, Part::kExpertUp, Part::kExpertDown, experts.width,
                           shard.expert_inner};
@@ -239,7 +252,7 @@ void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form) {
     const int turns = !config.HasRope(layer) ? kNoId : slides ? sliding_rope : rope;
     AddNorm(builder, {Part::kAttentionNorm, layer, buffers.hidden, buffers.normed});
     AddAttention(builder, buffers,
-                 {layer, turns, form.head_norms, result,
+                 {layer, turns, form.head_norms, form.sinks, result,
                   /*accumulate=*/!form.post_norms});
     add_result(Part::kPostAttentionNorm, layer);
     if (!form.parallel) AddNorm(builder, {Part::kMlpNorm, layer, buffers.hidden, buffers.normed});

@@ -40,6 +40,7 @@ struct AttentionBlock {
   int layer = 0;
   int rope = kernels::kNoId;
   bool head_norms = false;  // RMS norms of each q and k head before the rotation
+  bool sinks = false;
   kernels::BufferId out = kernels::kNoId;
   bool accumulate = true;
 };
@@ -66,6 +67,7 @@ struct DecoderForm {
   bool post_norms = false;         // a norm of each block's result before it is added
   bool scaled_embeddings = false;  // by the root of the width
   bool sliding_rope = false;       // layers with a window have their own rope
+  bool sinks = false;              // each head has a score of its own without a value
   bool parallel = false;           // attention and mlp read one norm's result, and both are added
 };
 

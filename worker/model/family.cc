@@ -18,6 +18,7 @@ namespace quire::model {
   SERVE(kQwen3Moe)            \
   SERVE(kGemma2)              \
   SERVE(kGemma3)              \
+  SERVE(kGptOss)              \
   SERVE(kPhi3)                \
   SERVE(kSmolLm3)             \
   SERVE(kGranite)             \

@@ -79,11 +79,16 @@ void ReadGgufCommon(GgufReader& reader, const load::GgufFile& file, const GgufFo
 
 // expert_gating_func has a number for each kind of scores.
 void ReadGatingFunction(GgufReader& reader, kernels::RoutingRule& rule) {
-  constexpr int64_t kSoftmax = 1, kSigmoid = 2;
+  constexpr int64_t kSoftmax = 1, kSigmoid = 2, kSoftmaxOfChosen = 3;
   const int64_t function = reader.Int("expert_gating_func", kSoftmax);
+  if (function == kSoftmaxOfChosen) {
+    rule.renormalise = true;  // the same
+    return;
+  }
   if (function != kSoftmax && function != kSigmoid) {
-    reader.Fail(absl::StrCat("expert_gating_func is ", function,
-                             ", served are 1 (softmax) and 2 (sigmoid)"));
+    reader.Fail(
+        absl::StrCat("expert_gating_func is ", function,
+                     ", served are 1 (softmax), 2 (sigmoid) and 3 (softmax of the chosen)"));
   }
   if (function == kSigmoid) rule.scores = kernels::RoutingRule::Scores::kSigmoid;
 }

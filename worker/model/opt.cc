@@ -57,7 +57,7 @@ void AddLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer)
     view.normed = buffers.hidden;  // attention reads the stream itself
   }
   AddAttention(builder, view,
-               {layer, kernels::kNoId, /*head_norms=*/false, buffers.hidden,
+               {layer, kernels::kNoId, /*head_norms=*/false, /*sinks=*/false, buffers.hidden,
                 /*accumulate=*/true});
   if (before) {
     AddNorm(builder, {Part::kMlpNorm, layer, buffers.hidden, buffers.normed});

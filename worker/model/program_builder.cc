@@ -134,8 +134,67 @@ WeightSource ProgramBuilder::Halved(Part part, const WeightSource& source) {
   return result;
 }
 
+ProgramBuilder::RowPlaces ProgramBuilder::PlacesOf(const Stack& stack, const Place& place) const {
+  if (!IsInputsFirst(place) || stack.part == Part::kExpertDown) return {0, 1, stack.rows};
+  return {stack.part == Part::kExpertUp ? 1 : 0, 2, 2 * stack.rows};
+}
+
+void ProgramBuilder::AddColumns(const Stack& stack, int64_t cols, const Place& place, Range kept,
+                                kernels::Weight& weight) {
+  const RowPlaces places = PlacesOf(stack, place);
+  const load::Tensor* tensor =
+      Find(stack.part, "weight", place, {config_.experts.count, cols, places.count});
+  if (tensor == nullptr) return;
+  if (!IsFloat(*tensor->type))
+    return Fail(absl::InvalidArgumentError(absl::StrCat(tensor->file, ": tensor \"", tensor->name,
+                                                        "\" has type ", tensor->type_name,
+                                                        ", served are F32, F16 or BF16")));
+  const int64_t bytes = kernels::BlockBytes(*tensor->type);
+  WeightSource source{*tensor->type, stack.kept.count < 0 ? stack.rows : stack.kept.count,
+                      weight.cols};
+  const int64_t column = places.first + places.step * stack.kept.begin;
+  source.data =
+      tensor->bytes.data() + ((place.expert * cols + kept.begin) * places.count + column) * bytes;
+  source.row_stride = places.step * bytes;
+  if (weight.name.empty()) weight.name = tensor->name;
+  weight.parts.push_back(memory_.Gather(source, places.count, tensor->name));
+  weight.rows += source.rows;
+}
+
+WeightId ProgramBuilder::ExpertBias(std::initializer_list<Stack> stacks, const Place& place) {
+  std::vector<float> values;
+  std::string name;
+  for (const Stack& stack : stacks) {
+    if (!status_.ok()) return kernels::kNoId;
+    const RowPlaces places = PlacesOf(stack, place);
+    const load::Tensor* tensor =
+        Find(stack.part, "bias", place, {config_.experts.count, places.count});
+    if (tensor == nullptr) return kernels::kNoId;
+    if (!IsFloat(*tensor->type)) {
+      Fail(absl::InvalidArgumentError(absl::StrCat(tensor->file, ": tensor \"", tensor->name,
+                                                   "\" has type ", tensor->type_name,
+                                                   ", biases and norms may be F32, F16 or BF16")));
+      return kernels::kNoId;
+    }
+    if (name.empty()) name = tensor->name;
+    const WeightSource source{*tensor->type, 1, config_.experts.count * places.count,
+                              tensor->bytes.data()};
+    const int64_t count = stack.kept.count < 0 ? stack.rows : stack.kept.count;
+    for (int64_t i = stack.kept.begin; i < stack.kept.begin + count; ++i) {
+      values.push_back(
+          FloatAt(source, place.expert * places.count + places.first + places.step * i));
+    }
+  }
+  const auto size = static_cast<int64_t>(values.size());
+  std::byte* const data = memory_.Allocate(4 * size);
+  std::memcpy(data, values.data(), 4 * values.size());
+  program_.weights.push_back({name, {{DType::kF32, 1, size, data}}, 1, size});
+  return static_cast<WeightId>(program_.weights.size()) - 1;
+}
+
 void ProgramBuilder::AddRows(const Stack& stack, int64_t cols, const Place& place, Range kept,
                              kernels::Weight& weight) {
+  if (IsInputsFirst(place)) return AddColumns(stack, cols, place, kept, weight);
   const bool stacked = place.expert != kNoExpert && files_.is_gguf();
   const int64_t experts = config_.experts.count;
   const load::Tensor* tensor = Find(stack.part, "weight", place,
@@ -157,6 +216,7 @@ void ProgramBuilder::AddRows(const Stack& stack, int64_t cols, const Place& plac
 std::vector<ProgramBuilder::Stack> ProgramBuilder::Unfused(std::initializer_list<Stack> stacks,
                                                            const Place& place) const {
   std::vector<Stack> result(stacks);
+  if (IsInputsFirst(place)) return result;
   const auto name_of = [&](const Stack& stack) {
     return TensorNames(naming_, files_.is_gguf(), stack.part, place, "weight");
   };

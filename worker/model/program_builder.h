@@ -43,6 +43,8 @@ class ProgramBuilder {
   // The columns in `kept` of the parts' `cols` columns.
   kernels::WeightId Matrix(std::initializer_list<Stack> stacks, int64_t cols,
                            const Place& place = {}, Range kept = {});
+  // The biases of an expert's stacked parts: [1, sum].
+  kernels::WeightId ExpertBias(std::initializer_list<Stack> stacks, const Place& place);
   // A router's `rows` of the width of the layers, in floats as the file has them.
   kernels::WeightId Router(Part part, int64_t rows, int layer);
   // A bias or norm of the kept rows of the parts together: [1, sum].
@@ -98,6 +100,19 @@ class ProgramBuilder {
   kernels::WeightSource Copy(const kernels::WeightSource& source, const RowFrom& from);
   // Where several parts are one tensor of the file: the rows of each within it.
   std::vector<Stack> Unfused(std::initializer_list<Stack> stacks, const Place& place) const;
+  // Whether an expert's rows are columns of the tensor of all.
+  bool IsInputsFirst(const Place& place) const {
+    return naming_.experts_inputs_first && !files_.is_gguf() && place.expert != kNoExpert;
+  }
+  // Where an expert's row i lies in such a tensor, or in that of a bias: first + step · i.
+  struct RowPlaces {
+    int64_t first = 0;
+    int64_t step = 1;
+    int64_t count = 0;  // of all parts
+  };
+  RowPlaces PlacesOf(const Stack& stack, const Place& place) const;
+  void AddColumns(const Stack& stack, int64_t cols, const Place& place, Range kept,
+                  kernels::Weight& weight);
   bool IsPaired(Part part) const {
     return config_.interleaved_rope && (part == Part::kQuery || part == Part::kKey);
   }

@@ -1,5 +1,6 @@
 #include "worker/model/tensor_names.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/status.h"
@@ -53,6 +54,7 @@ constexpr TensorName kGguf[] = {
     {Part::kDown, "ffn_down"},
     {Part::kPostMlpNorm, "post_ffw_norm"},
     {Part::kRouter, "ffn_gate_inp"},
+    {Part::kSinks, "attn_sinks"},
     {Part::kSharedRouter, "ffn_gate_inp_shexp"},
     {Part::kSharedGate, "ffn_gate_shexp"},
     {Part::kSharedUp, "ffn_up_shexp"},
@@ -82,10 +84,15 @@ std::vector<std::string> TensorNames(const TensorNaming& naming, bool gguf, Part
   if (place.expert != kNoExpert) {
     name = absl::StrReplaceAll(name, {{"*", absl::StrCat(place.expert)}});
   }
+  std::string end = absl::StrCat(".", AbslView(suffix));
+  if (name.back() == '$') {
+    name.pop_back();
+    end = suffix == "weight" ? "" : absl::StrCat("_", AbslView(suffix));
+  }
   const char* layers = gguf ? "blk." : "layers.";
-  const std::string inner =
-      place.layer == kNoLayer ? absl::StrCat(name, ".", AbslView(suffix))
-                              : absl::StrCat(layers, place.layer, ".", name, ".", AbslView(suffix));
+  const std::string inner = place.layer == kNoLayer
+                                ? absl::StrCat(name, end)
+                                : absl::StrCat(layers, place.layer, ".", name, end);
   if (gguf) return {inner};
   if (part == Part::kHead) return {inner, absl::StrCat("language_model.", inner)};
   std::vector<std::string> names;
@@ -97,7 +104,9 @@ std::vector<std::string> ModuleNames(const TensorNaming& naming, Part part, cons
   constexpr std::string_view kSuffix = ".weight";
   std::vector<std::string> names =
       TensorNames(naming, /*gguf=*/false, part, place, kSuffix.substr(1));
-  for (std::string& name : names) name.resize(name.size() - kSuffix.size());
+  for (std::string& name : names) {
+    if (absl::EndsWith(name, AbslView(kSuffix))) name.resize(name.size() - kSuffix.size());
+  }
   return names;
 }
 

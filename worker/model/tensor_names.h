@@ -36,6 +36,7 @@ enum class Part {
   // Of layers with experts.
   kRouter,
   kSharedRouter,
+  kSinks,
   kSharedGate,
   kSharedUp,
   kSharedDown,
@@ -57,6 +58,7 @@ struct Place {
 };
 
 // The number of an expert takes the place of "*". In GGUF one tensor holds all experts of a layer.
+// A name that ends in "$" is a weight's whole name, and its bias's before "_bias".
 struct TensorName {
   Part part;
   const char* name;
@@ -72,6 +74,9 @@ inline constexpr const char* kUsualPrefixes[] = {"model.", "language_model.model
 struct TensorNaming {
   std::span<const TensorName> own = {};  // below the prefix and, for parts of a layer, "layers.N."
   std::span<const TensorName> own_gguf = {};
+  // gpt-oss in Hugging Face's format: one tensor for all experts of a layer, the inputs before the
+  // outputs, outputs of gate and up in turn.
+  bool experts_inputs_first = false;
   std::span<const char* const> prefixes = kUsualPrefixes;
 };
 

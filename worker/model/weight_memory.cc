@@ -72,8 +72,18 @@ WeightSource WeightMemory::Convert(const WeightSource& source, const std::string
   WeightSource made{*float_type_, source.rows, source.cols};
   std::byte* const data = Allocate(made.Bytes());
   made.data = data;
-  promises_.push_back({source, data, name});
+  promises_.push_back({source, 1, *float_type_, data, name});
   converted_to_ = float_type_;
+  return made;
+}
+
+WeightSource WeightMemory::Gather(const WeightSource& source, int64_t column_step,
+                                  const std::string& name) {
+  WeightSource made{float_type_.value_or(source.type), source.rows, source.cols};
+  std::byte* const data = Allocate(made.Bytes());
+  made.data = data;
+  promises_.push_back({source, column_step, made.type, data, name});
+  if (MustConvert(source)) converted_to_ = float_type_;
   return made;
 }
 
@@ -88,17 +98,17 @@ absl::StatusOr<WeightSource> WeightMemory::ConvertVector(const WeightSource& sou
 }
 
 absl::Status WeightMemory::Write(const Promise& promise) const {
-  const int64_t bytes = kernels::BlockBytes(*float_type_);
+  const int64_t bytes = kernels::BlockBytes(promise.type);
   std::byte* to = promise.to;
   for (int64_t row = 0; row < promise.from.rows; ++row) {
     WeightSource one = promise.from;
     one.data = promise.from.Row(row);
     for (int64_t i = 0; i < one.cols; ++i, to += bytes) {
-      const float value = FloatAt(one, i);
-      if (StoreFloat(*float_type_, value, to)) continue;
+      const float value = FloatAt(one, i * promise.column_step);
+      if (StoreFloat(promise.type, value, to)) continue;
       return absl::InvalidArgumentError(absl::StrCat(
           "--dtype: tensor \"", promise.name, "\" holds ", value, ", which ",
-          *float_type_ == DType::kF16 ? "float16" : "bfloat16", " cannot; use float32 or auto"));
+          promise.type == DType::kF16 ? "float16" : "bfloat16", " cannot; use float32 or auto"));
     }
   }
   return absl::OkStatus();

@@ -36,7 +36,11 @@ class WeightMemory {
   // `source`, a matrix, in the requested type; a quantised matrix, or one of that type, is returned
   // unchanged. `source` outlives Fill, `name` is for messages.
   kernels::WeightSource Convert(const kernels::WeightSource& source, const std::string& name);
-  // The same for a vector, at once: INVALID_ARGUMENT as Fill.
+  // The same for a matrix whose neighbours in a row lie `column_step` elements apart: its rows are
+  // written end to end, also without a requested type.
+  kernels::WeightSource Gather(const kernels::WeightSource& source, int64_t column_step,
+                               const std::string& name);
+  // The same as Convert for a vector, at once: INVALID_ARGUMENT as Fill.
   absl::StatusOr<kernels::WeightSource> ConvertVector(const kernels::WeightSource& source,
                                                       const std::string& name);
   // The slice of a quantised matrix in its normal form.
@@ -64,6 +68,8 @@ class WeightMemory {
  private:
   struct Promise {
     kernels::WeightSource from;
+    int64_t column_step;
+    kernels::DType type;
     std::byte* to;
     std::string name;
   };

@@ -92,8 +92,10 @@ class Lowering {
     using Activation = LinearOp::Activation;
     UseMatrix(op.weight);
     UseVector(op.bias);
-    const bool gated =
-        op.activation == Activation::kSiluGated || op.activation == Activation::kGeluTanhGated;
+    const bool gated = LinearOp::IsGated(op.activation);
+    if (op.activation == Activation::kClampedGated) {
+      return Fail("a clamped gate has no kernel on this device yet; use --device cpu");
+    }
     ProductStep product;
     product.weight = op.weight;
     product.bias = op.bias;
@@ -128,6 +130,9 @@ class Lowering {
   }
 
   void Take(const AttentionOp& op) {
+    if (op.sinks != kNoId) {
+      return Fail("attention sinks have no kernel on this device yet; use --device cpu");
+    }
     AttentionOp step = op;
     step.qkv = queries_[op.qkv];
     if (step.qkv == kNoId) return Fail("its keys are in no page yet");

@@ -69,6 +69,14 @@ def granite(**settings):
         "logits_scaling": 2.0}
 
 
+def gpt_oss(**settings):
+    return model("GptOssForCausalLM", "gpt_oss", rms_norm_eps=1e-5, rope_theta=150000.0, num_local_experts=6,
+                 num_experts_per_tok=4, sliding_window=12, attention_bias=True, swiglu_limit=7.0,
+                 tie_word_embeddings=False,
+                 rope_scaling={"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                               "truncate": False, "original_max_position_embeddings": 128}, **settings)
+
+
 def opt(**settings):
     config = model("OPTForCausalLM", "opt", num_attention_heads=4, ffn_dim=96, pad_token_id=1,
                    activation_function="relu", **settings)
@@ -168,6 +176,8 @@ CHECKPOINTS = {
                torch.bfloat16, 1),
     "cohere2": (cohere("Cohere2ForCausalLM", "cohere2", num_attention_heads=4, num_key_value_heads=1,
                        sliding_window=12) | {"num_hidden_layers": 4}, torch.bfloat16, 1),
+    "gpt-oss": (gpt_oss(num_attention_heads=4, num_key_value_heads=2, head_dim=32)
+                | {"intermediate_size": 40}, torch.bfloat16, 1),
     # Experts in every layer; odd counts, a width that is no multiple of 16.
     "mixtral": (
         experts("MixtralForCausalLM", "mixtral", num_attention_heads=4, num_key_value_heads=2,
@@ -206,8 +216,12 @@ def randomise(network, generator, dtype):
             if "norm" in name and name.endswith("weight"):
                 centre = 0.0 if "gemma" in network.config.model_type else 1.0
                 value = centre + 0.2 * noise
-            elif name.endswith((".gate.weight", "shared_expert_gate.weight")):
+            elif name.endswith((".gate.weight", ".router.weight", "shared_expert_gate.weight")):
                 value = noise * (6.0 / parameter.shape[-1] ** 0.5)  # choices that are seldom close
+            elif name.endswith("sinks"):
+                value = noise
+            elif "experts" in name and network.config.model_type == "gpt_oss" and not name.endswith("bias"):
+                value = noise * (1.5 / parameter.shape[-2] ** 0.5)  # inputs come first
             elif name.endswith("bias"):
                 value = 0.1 * noise
             elif "embed" in name:
@@ -299,7 +313,7 @@ def published(name, tensor, model_type):
     """A parameter of a network under the names that files have: a tensor for each expert."""
     block, gate, up, down = EXPERT_NAMES.get(model_type, ("mlp", "gate_proj", "up_proj", "down_proj"))
     name = name.replace(".mlp.gate.", f".{block}.gate.")
-    if not name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
+    if model_type == "gpt_oss" or not name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
         return {name: tensor}
     prefix = name[:name.index(".mlp.")] + f".{block}.experts"
     result = {}
@@ -437,14 +451,18 @@ def add_layer(writer, index, config, kinds):
         writer.add(f"blk.{index}.{name}.weight", (rows, cols), kinds[place % len(kinds)])
     if expert_count(config) > 0:
         add_experts(writer, index, config, kinds)
-    norms = [("attn_norm", hidden)] + ([] if "cohere" in family else [("ffn_norm", hidden)])
+    second = {"cohere": [], "cohere2": [], "gpt_oss": [("post_attention_norm", hidden)]}
+    norms = [("attn_norm", hidden)] + second.get(family, [("ffn_norm", hidden)])
     if family in ("qwen3", "qwen3_moe", "gemma3_text"):
         norms += [("attn_q_norm", config["head_dim"]), ("attn_k_norm", config["head_dim"])]
     if family in ("gemma2", "gemma3_text", "glm4"):
         norms += [("post_attention_norm", hidden), ("post_ffw_norm", hidden)]
     for name, length in norms:
         writer.add(f"blk.{index}.{name}.weight", (length,), TYPES.F32, 1.0, 0.2)
-    if family in ("qwen2", "qwen2_moe", "glm4"):
+    if family == "gpt_oss":
+        writer.add(f"blk.{index}.attn_sinks.weight", (config["num_attention_heads"],), TYPES.F32, 0.0, 1.0)
+        writer.add(f"blk.{index}.attn_output.bias", (hidden,), TYPES.F32, 0.0, 0.1)
+    if family in ("qwen2", "qwen2_moe", "glm4", "gpt_oss"):
         for name, length in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
             writer.add(f"blk.{index}.{name}.bias", (length,), TYPES.F32, 0.0, 0.1)
 
@@ -459,6 +477,10 @@ def add_experts(writer, index, config, kinds):
     inner = config.get("moe_intermediate_size", config["intermediate_size"])
     shared = config.get("shared_expert_intermediate_size", 0)
     writer.add(f"blk.{index}.ffn_gate_inp.weight", (count, hidden), TYPES.F32, 0.0, 6.0 / hidden ** 0.5)
+    if config["model_type"] == "gpt_oss":
+        for name, shape in (("ffn_gate_inp", (count,)), ("ffn_gate_exps", (count, inner)),
+                            ("ffn_up_exps", (count, inner)), ("ffn_down_exps", (count, hidden))):
+            writer.add(f"blk.{index}.{name}.bias", shape, TYPES.F32, 0.0, 0.1)
     matrices = [("ffn_gate_exps", (count, inner, hidden)), ("ffn_up_exps", (count, inner, hidden)),
                 ("ffn_down_exps", (count, hidden, inner))]
     if shared:
@@ -498,6 +520,27 @@ EXPERTS = {"ffn_gate_inp": "mlp.gate.weight", "ffn_down_exps": "mlp.experts.down
            "ffn_down_shexp": "mlp.shared_expert.down_proj.weight"}
 
 
+OSS_NAMES = {"ffn_gate_inp.weight": "mlp.router.weight", "ffn_gate_inp.bias": "mlp.router.bias",
+             "attn_sinks.weight": "self_attn.sinks", "ffn_down_exps.bias": "mlp.experts.down_proj_bias",
+             "post_attention_norm.weight": "post_attention_layernorm.weight"}
+
+
+def gpt_oss_weight(values, index, tensor):
+    """The name and value of a layer's tensor in gpt-oss' own layout; None: it is a part of another."""
+    value = values[f"blk.{index}.{tensor}"]
+    if tensor.startswith("ffn_up_exps"):
+        return None
+    if tensor.startswith("ffn_gate_exps"):
+        up = values[f"blk.{index}.{tensor.replace('gate', 'up')}"]
+        both = numpy.stack([value, up], 2).reshape(value.shape[0], -1, *value.shape[2:])
+        end = "" if tensor.endswith("weight") else "_bias"
+        return f"mlp.experts.gate_up_proj{end}", both if end else both.swapaxes(1, 2)
+    if tensor == "ffn_down_exps.weight":
+        return "mlp.experts.down_proj", value.swapaxes(1, 2)
+    part, suffix = tensor.split(".")
+    return OSS_NAMES.get(tensor) or f"{NAMES[part]}.{suffix}", value
+
+
 def hugging_face_weights(values, config):
     gemma = "gemma" in config["model_type"]
     names = FAMILY_NAMES.get(config["model_type"], NAMES)
@@ -509,6 +552,11 @@ def hugging_face_weights(values, config):
             value = value - 1.0  # the file has one added
         if name.startswith("blk."):
             _, index, part, suffix = name.split(".")
+            if config["model_type"] == "gpt_oss":
+                entry = gpt_oss_weight(values, index, f"{part}.{suffix}")
+                if entry is not None:
+                    result[f"model.layers.{index}.{entry[0]}"] = entry[1]
+                continue
             if part == "ffn_up_exps":
                 continue
             if part == "ffn_gate_exps":
@@ -530,7 +578,7 @@ def hugging_face_weights(values, config):
     return {name: torch.from_numpy(value.copy()) for name, value in result.items()}
 
 
-GGUF_ARCHITECTURES = {"gemma2": "gemma2", "phi3": "phi3", "glm4": "glm4", "granite": "granite",
+GGUF_ARCHITECTURES = {"gpt_oss": "gpt-oss", "gemma2": "gemma2", "phi3": "phi3", "glm4": "glm4", "granite": "granite",
                       "smollm3": "smollm3", "cohere": "command-r", "cohere2": "cohere2",
                       "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3_text": "gemma3"}
 Q = TYPES
@@ -556,6 +604,9 @@ GGUF_MODELS = {
         model("Qwen3ForCausalLM", "qwen3", num_attention_heads=4, num_key_value_heads=1, head_dim=32,
               rope_theta=1000000.0, rms_norm_eps=1e-6, tie_word_embeddings=False),
         [[Q.Q4_1, Q.Q8_0, Q.Q5_1]] * 2, Q.F16),
+    # Experts in MXFP4, as published.
+    "gguf-gpt-oss": (gpt_oss(num_attention_heads=4, num_key_value_heads=1, head_dim=32)
+                     | {"intermediate_size": 64}, [[Q.Q8_0, Q.MXFP4, Q.MXFP4, Q.MXFP4]] * 2, Q.Q8_0),
     "gguf-gemma2": (gemma2(num_attention_heads=4, num_key_value_heads=1, head_dim=32,
                            query_pre_attn_scalar=32, tie_word_embeddings=True),
                     [[Q.Q8_0, Q.Q5_0]] * 3, Q.Q8_0),
@@ -618,6 +669,10 @@ def add_metadata(writer, config):
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     if "partial_rotary_factor" in config:
         writer.add_rope_dimension_count(int(config["head_dim"] * config["partial_rotary_factor"]))
+    if config["model_type"] == "gpt_oss":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(config["rope_scaling"]["factor"])
+        writer.add_rope_scaling_orig_ctx_len(config["rope_scaling"]["original_max_position_embeddings"])
     if config["model_type"] == "gemma2":
         writer.add_attn_logit_softcapping(50.0)
         writer.add_final_logit_softcapping(30.0)
@@ -664,7 +719,7 @@ def make_gguf(name):
         parsed = transformers.AutoConfig.from_pretrained(folder)
         (folder / "config.json").unlink()
         network = transformers.AutoModelForCausalLM.from_config(parsed, attn_implementation="eager")
-        if "rope_scaling" in config:
+        if config.get("rope_scaling", {}).get("rope_type") == "llama3":
             plain = 1.0 / config["rope_theta"] ** (
                 torch.arange(0, config["head_dim"], 2).float() / config["head_dim"])
             factors = (plain / network.model.rotary_emb.inv_freq).numpy().astype(numpy.float32)

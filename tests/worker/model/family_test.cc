@@ -137,21 +137,21 @@ TEST(AddedFamily, IsServedByItsLineAlone) {
   const std::vector<const Family*> families = WithMadeUp();
   const auto json = json::Parse(R"({"model_type":"mamba"})");
   ASSERT_TRUE(json.ok());
-  EXPECT_NE(
-      StatusMessage(ModelConfigFromJson(json->as_object(), "m", families).status())
-          .find("\"mamba\" is not served; served are Llama (2, 3), Mistral, Mixtral, Qwen2, "
-                "Qwen2.5, Qwen3, Qwen2-MoE, Qwen3-MoE, Gemma 2, Gemma 3 (text), Phi-3, Phi-4, "
-                "SmolLM3, Granite 3, 4 (dense), GLM-4 (0414), Command-R (Cohere), "
-                "Command-R7B, Command A (Cohere 2), OPT, Made Up (1)"),
-      std::string::npos);
+  EXPECT_NE(StatusMessage(ModelConfigFromJson(json->as_object(), "m", families).status())
+                .find("\"mamba\" is not served; served are Llama (2, 3), Mistral, Mixtral, Qwen2, "
+                      "Qwen2.5, Qwen3, Qwen2-MoE, Qwen3-MoE, Gemma 2, Gemma 3 (text), gpt-oss, "
+                      "Phi-3, Phi-4, "
+                      "SmolLM3, Granite 3, 4 (dense), GLM-4 (0414), Command-R (Cohere), "
+                      "Command-R7B, Command A (Cohere 2), OPT, Made Up (1)"),
+            std::string::npos);
   const std::string bytes = load::GgufMaker().String("general.architecture", "mamba").Make(0);
   const auto gguf = load::GgufFile::Parse(load::AsBytes(bytes), "m");
   ASSERT_TRUE(gguf.ok());
-  EXPECT_NE(
-      StatusMessage(ModelConfigFromGguf(*gguf, "m", families).status())
-          .find("llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma2, gemma3, phi3, smollm3, granite, "
-                "glm4, command-r, cohere2, madeup"),
-      std::string::npos);
+  EXPECT_NE(StatusMessage(ModelConfigFromGguf(*gguf, "m", families).status())
+                .find("llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma2, gemma3, gpt-oss, phi3, "
+                      "smollm3, granite, "
+                      "glm4, command-r, cohere2, madeup"),
+            std::string::npos);
   const auto known = json::Parse(R"({"model_type":"made_up_all"})");
   ASSERT_TRUE(known.ok());
   EXPECT_NE(StatusMessage(ModelConfigFromJson(known->as_object(), "m").status())

@@ -180,7 +180,8 @@ TEST(ModelConfigJson, RefusesUnknownArchitecturesWithTheServedOnes) {
   ExpectRefused(
       Config("MambaForCausalLM", ""),
       "architecture \"MambaForCausalLM\" is not served; served are Llama (2, 3), Mistral, "
-      "Mixtral, Qwen2, Qwen2.5, Qwen3, Qwen2-MoE, Qwen3-MoE, Gemma 2, Gemma 3 (text), Phi-3, "
+      "Mixtral, Qwen2, Qwen2.5, Qwen3, Qwen2-MoE, Qwen3-MoE, Gemma 2, Gemma 3 (text), gpt-oss, "
+      "Phi-3, "
       "Phi-4, SmolLM3, Granite 3, 4 (dense), GLM-4 (0414), Command-R (Cohere), Command-R7B, "
       "Command A (Cohere 2), OPT");
   ExpectRefused("{}", "architecture \"\" is not served");
@@ -313,6 +314,21 @@ TEST(ModelConfigJson, RefusesExpertsByName) {
                 "shared_expert_intermediate_size is missing");
 }
 
+TEST(ModelConfigJson, ReadsGptOss) {
+  const std::string oss = "GptOssForCausalLM";
+  const std::string experts = R"(,"num_local_experts":8,"num_experts_per_tok":4)";
+  const absl::StatusOr<ModelConfig> config = Parse(Config(oss, experts));
+  EXPECT_FALSE(config.ok()) << "as many heads as are published do not share 4";
+  const std::string heads = experts + R"(,"num_key_value_heads":2)";
+  const absl::StatusOr<ModelConfig> good = Parse(Config(oss, heads));
+  ASSERT_TRUE(good.ok()) << good.status();
+  EXPECT_TRUE(good->experts.biases);
+  EXPECT_TRUE(good->experts.rule.renormalise);
+  EXPECT_EQ(good->layer_windows, (std::vector<int>{128, 0, 128, 0}));
+  ExpectRefused(Config(oss, heads + R"(,"swiglu_limit":6)"), "swiglu_limit is 6, served is 7");
+  ExpectRefused(Config(oss, heads + R"(,"swiglu_alpha":1)"), "swiglu_alpha is 1, served is 1.702");
+}
+
 TEST(ModelConfigJson, ChecksGroupsOfExperts) {
   absl::StatusOr<ModelConfig> config = Parse(Config("Qwen3MoeForCausalLM", kExperts));
   ASSERT_TRUE(config.ok());
@@ -359,12 +375,12 @@ TEST(ModelConfigGguf, ReadsMetadataAndTensors) {
 TEST(ModelConfigGguf, RefusesByName) {
   const absl::StatusOr<ModelConfig> unknown =
       FromGguf(GgufMaker().String("general.architecture", "rwkv7").Make(0));
-  EXPECT_NE(
-      StatusMessage(unknown.status())
-          .find("m.gguf: general.architecture \"rwkv7\" is not served; served in GGUF are "
-                "llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma2, gemma3, phi3, smollm3, granite, "
-                "glm4, command-r, cohere2"),
-      std::string::npos);
+  EXPECT_NE(StatusMessage(unknown.status())
+                .find("m.gguf: general.architecture \"rwkv7\" is not served; served in GGUF are "
+                      "llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma2, gemma3, gpt-oss, phi3, "
+                      "smollm3, granite, "
+                      "glm4, command-r, cohere2"),
+            std::string::npos);
   const absl::StatusOr<ModelConfig> missing =
       FromGguf(GgufMaker().String("general.architecture", "llama").Make(0));
   EXPECT_NE(StatusMessage(missing.status()).find("\"llama.embedding_length\" is missing"),

@@ -277,6 +277,25 @@ TEST(WeightMemory, ConvertsARankSColumns) {
   for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(FloatAt(made, i), wanted[i]);
 }
 
+// Two rows that are the even columns of a matrix of four: gpt-oss' gates.
+TEST(WeightMemory, GathersRowsThatAreColumns) {
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  kernels::WeightSource columns = SourceOf(values, 3);
+  columns.rows = 2;
+  columns.cols = 3;
+  columns.row_stride = 2 * sizeof(float);
+  for (const std::optional<kernels::DType> type :
+       {std::optional<kernels::DType>(), std::optional(kernels::DType::kBF16)}) {
+    WeightMemory memory(type);
+    const kernels::WeightSource made = memory.Gather(columns, 4, "w");
+    EXPECT_EQ(made.type, type.value_or(kernels::DType::kF32));
+    ASSERT_TRUE(memory.Fill().ok());
+    const float wanted[] = {1, 5, 9, 3, 7, 11};
+    for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(FloatAt(made, i), wanted[i]) << i;
+    EXPECT_EQ(memory.converted_to(), type);
+  }
+}
+
 TEST(WeightMemory, LeavesTheWantedTypeAndBlocksAlone) {
   const std::vector<float> values(32, 1.0f);
   WeightMemory memory(kernels::DType::kF32);

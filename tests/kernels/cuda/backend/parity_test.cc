@@ -84,7 +84,8 @@ std::string NameOf(const testing::TestParamInfo<std::string>& info) { return Tes
 
 // Mixtures of experts are computed on the CPU alone so far.
 bool IsMixture(const std::string& name) {
-  return name.find("moe") != std::string::npos || name.find("mixtral") != std::string::npos;
+  return name.find("moe") != std::string::npos || name.find("mixtral") != std::string::npos ||
+         name.find("gpt-oss") != std::string::npos;
 }
 
 std::vector<std::string> DeviceFixtures() {
@@ -104,8 +105,8 @@ TEST(CudaParity, RefusesMixturesByName) {
     DriverOptions options;
     options.make_backend = MakeDeviceBackend;
     EXPECT_EQ(Driver::Make(*model, options, error), nullptr) << name;
-    EXPECT_EQ(error,
-              "moe: mixtures of experts have no kernel on this device yet; use --device cpu");
+    EXPECT_NE(error.find("no kernel on this device yet; use --device cpu"), std::string::npos)
+        << error;
     ++refused;
   }
   EXPECT_GE(refused, 3);
