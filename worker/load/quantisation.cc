@@ -12,7 +12,8 @@ namespace {
 
 // The methods that are served, one line for each.
 constexpr const QuantisationFormat* kFormats[] = {
-    &kFp8Format, &kModelOptFormat, &kCompressedTensorsFormat, &kGptqFormat, &kAwqFormat,
+    &kFp8Format,  &kModelOptFormat, &kCompressedTensorsFormat,
+    &kGptqFormat, &kAwqFormat,      &kMxfp4Format,
 };
 
 std::string ServedMethods() {

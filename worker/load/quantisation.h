@@ -68,6 +68,7 @@ extern const QuantisationFormat kModelOptFormat;
 extern const QuantisationFormat kCompressedTensorsFormat;
 extern const QuantisationFormat kGptqFormat;
 extern const QuantisationFormat kAwqFormat;
+extern const QuantisationFormat kMxfp4Format;
 
 // Pieces that formats share.
 // `.weight` of e4m3 with `.weight_scale` or `.weight_scale_inv`; nothing where it is of another

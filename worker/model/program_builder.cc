@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/status.h"
+#include "worker/model/mxfp4_rows.h"
 #include "worker/model/rope.h"
 
 namespace quire::model {
@@ -139,8 +140,51 @@ ProgramBuilder::RowPlaces ProgramBuilder::PlacesOf(const Stack& stack, const Pla
   return {stack.part == Part::kExpertUp ? 1 : 0, 2, 2 * stack.rows};
 }
 
+bool ProgramBuilder::AddMxfp4(const Stack& stack, int64_t cols, const Place& place, Range kept,
+                              kernels::Weight& weight) {
+  constexpr int64_t kElements = 32, kBytes = 16;
+  const load::Tensor* blocks = nullptr;
+  const load::Tensor* scales = nullptr;
+  std::string name;
+  for (const std::string& one : TensorNames(naming_, false, stack.part, place, "weight")) {
+    if (blocks != nullptr) break;
+    name = one;
+    blocks = files_.tensors().Find(name + "_blocks");
+    scales = files_.tensors().Find(name + "_scales");
+  }
+  if (blocks == nullptr) return false;
+  const RowPlaces places = PlacesOf(stack, place);
+  const int64_t in_row = (cols + kElements - 1) / kElements;
+  const std::vector<int64_t> wanted = {config_.experts.count, places.count, in_row};
+  std::vector<int64_t> with_bytes = wanted;
+  with_bytes.push_back(kBytes);
+  if (scales == nullptr || cols % kElements != 0 || blocks->type_name != "U8" ||
+      scales->type_name != "U8" || blocks->shape != with_bytes || scales->shape != wanted) {
+    Fail(absl::InvalidArgumentError(absl::StrCat(
+        blocks->file, ": tensor \"", blocks->name, "\" has type ", blocks->type_name, " and shape ",
+        blocks->ShapeText(), ", its scales ", scales == nullptr ? "are missing" : "have ",
+        scales == nullptr ? "" : scales->ShapeText(), "; expected are U8 of [",
+        absl::StrJoin(with_bytes, ", "), "] and \"", name, "_scales\" of [",
+        absl::StrJoin(wanted, ", "), "]")));
+    return true;
+  }
+  used_.Add(blocks);
+  used_.Add(scales);
+  const int64_t rows = stack.kept.count < 0 ? stack.rows : stack.kept.count;
+  const int64_t row = place.expert * places.count + places.first + places.step * stack.kept.begin;
+  const int64_t first = row * in_row + kept.begin / kElements;
+  const Mxfp4Rows from{blocks->bytes.data() + first * kBytes, scales->bytes.data() + first, rows,
+                       weight.cols / kElements, places.step * in_row};
+  if (weight.name.empty()) weight.name = blocks->name;
+  weight.parts.push_back(memory_.Later(DType::kMXFP4, rows, weight.cols,
+                                       [from](std::byte* to) { WriteMxfp4Rows(from, to); }));
+  weight.rows += rows;
+  return true;
+}
+
 void ProgramBuilder::AddColumns(const Stack& stack, int64_t cols, const Place& place, Range kept,
                                 kernels::Weight& weight) {
+  if (AddMxfp4(stack, cols, place, kept, weight)) return;
   const RowPlaces places = PlacesOf(stack, place);
   const load::Tensor* tensor =
       Find(stack.part, "weight", place, {config_.experts.count, cols, places.count});

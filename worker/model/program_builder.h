@@ -111,6 +111,9 @@ class ProgramBuilder {
     int64_t count = 0;  // of all parts
   };
   RowPlaces PlacesOf(const Stack& stack, const Place& place) const;
+  // The tensors of blocks and scales in the stead of an expert's rows. False: there are none.
+  bool AddMxfp4(const Stack& stack, int64_t cols, const Place& place, Range kept,
+                kernels::Weight& weight);
   void AddColumns(const Stack& stack, int64_t cols, const Place& place, Range kept,
                   kernels::Weight& weight);
   bool IsPaired(Part part) const {

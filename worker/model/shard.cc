@@ -12,7 +12,8 @@
 namespace quire::model {
 namespace {
 
-constexpr int kMostNamed = 16;  // counts that work, as far as a message names them
+constexpr int64_t kMxfp4Elements = 32;  // of a block of gpt-oss' experts
+constexpr int kMostNamed = 16;          // counts that work, as far as a message names them
 
 // Elements that share a block along K in a part's tensors, the most of all layers and experts; 1
 // where they are floats. The builder finds and reports a missing tensor.
@@ -54,6 +55,10 @@ class UnitFinder {
       }
     }
     for (const std::string& name : TensorNames(naming_, files_.is_gguf(), part, place, "weight")) {
+      const load::Tensor* blocks = files_.tensors().Find(name + "_blocks");
+      if (blocks != nullptr && kMxfp4Elements > unit.elements) {
+        unit = {kMxfp4Elements, absl::StrCat("\"", blocks->name, "\" is MXFP4")};
+      }
       const load::Tensor* tensor = files_.tensors().Find(name);
       if (tensor == nullptr || !tensor->type.has_value()) continue;
       const int64_t elements = kernels::BlockElements(*tensor->type);

@@ -87,6 +87,16 @@ WeightSource WeightMemory::Gather(const WeightSource& source, int64_t column_ste
   return made;
 }
 
+WeightSource WeightMemory::Later(DType type, int64_t rows, int64_t cols,
+                                 std::function<void(std::byte* to)> write) {
+  WeightSource made{type, rows, cols};
+  std::byte* const data = Allocate(made.Bytes());
+  made.data = data;
+  ++quantised_.kept;
+  later_.push_back([data, write = std::move(write)] { write(data); });
+  return made;
+}
+
 absl::StatusOr<WeightSource> WeightMemory::ConvertVector(const WeightSource& source,
                                                          const std::string& name) {
   if (!MustConvert(source)) return source;
@@ -132,8 +142,13 @@ absl::Status WeightMemory::Fill(
   // Matrices are divided among threads; the reported error is the first bad one's.
   std::vector<absl::Status> results(quantised_promises_.size());
   std::atomic<size_t> next{0};
+  const size_t count = results.size() + later_.size();
   const auto work = [&] {
-    for (size_t i = next++; i < results.size(); i = next++) {
+    for (size_t i = next++; i < count; i = next++) {
+      if (i >= results.size()) {
+        later_[i - results.size()]();
+        continue;
+      }
       const QuantisedPromise& promise = quantised_promises_[i];
       results[i] = promise.from.Write(promise.slice, promise.to);
       const std::span<const std::byte> codes = promise.from.codes.tensor->bytes;
@@ -141,11 +156,12 @@ absl::Status WeightMemory::Fill(
     }
   };
   std::vector<std::thread> helpers;
-  const size_t threads = std::min<size_t>(std::thread::hardware_concurrency(), results.size());
+  const size_t threads = std::min<size_t>(std::thread::hardware_concurrency(), count);
   for (size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
   work();
   for (std::thread& helper : helpers) helper.join();
   quantised_promises_.clear();
+  later_.clear();
   for (const absl::Status& result : results) QUIRE_RETURN_IF_ERROR(result);
   return absl::OkStatus();
 }

@@ -40,6 +40,9 @@ class WeightMemory {
   // written end to end, also without a requested type.
   kernels::WeightSource Gather(const kernels::WeightSource& source, int64_t column_step,
                                const std::string& name);
+  // A quantised matrix whose rows end to end Fill lets `write` make, on any thread.
+  kernels::WeightSource Later(kernels::DType type, int64_t rows, int64_t cols,
+                              std::function<void(std::byte* to)> write);
   // The same as Convert for a vector, at once: INVALID_ARGUMENT as Fill.
   absl::StatusOr<kernels::WeightSource> ConvertVector(const kernels::WeightSource& source,
                                                       const std::string& name);
@@ -88,6 +91,7 @@ class WeightMemory {
   std::vector<std::span<std::byte>> blocks_;
   std::vector<Promise> promises_;
   std::vector<QuantisedPromise> quantised_promises_;
+  std::vector<std::function<void()>> later_;
   QuantisedCount quantised_;
 };
 

@@ -154,17 +154,17 @@ CHECKPOINTS = {
               rope_theta=10000.0, sliding_window=15, pad_token_id=0, tie_word_embeddings=False),
         torch.bfloat16, 1),
     "phi4-partial": (
-        model("Phi3ForCausalLM", "phi3", num_attention_heads=4, num_key_value_heads=1, rms_norm_eps=1e-5,
+        model("Phi3ForCausalLM", "phi3", num_attention_heads=2, num_key_value_heads=1, rms_norm_eps=1e-5,
               rope_theta=250000.0, partial_rotary_factor=0.75, sliding_window=None, pad_token_id=0,
               tie_word_embeddings=True), torch.bfloat16, 1),
     "smollm3": (
         llama(num_attention_heads=4, num_key_value_heads=2, rope_theta=2000000.0, pad_token_id=0,
-              tie_word_embeddings=True, use_sliding_window=False)
-        | {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "num_hidden_layers": 4},
+              tie_word_embeddings=False, use_sliding_window=False)
+        | {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "no_rope_layer_interval": 2},
         torch.bfloat16, 1),
     "smollm3-listed": (
         llama(num_attention_heads=2, num_key_value_heads=2, rope_theta=2000000.0, pad_token_id=0,
-              tie_word_embeddings=False, no_rope_layers=[0, 1], use_sliding_window=False)
+              tie_word_embeddings=True, no_rope_layers=[0, 1], use_sliding_window=False)
         | {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3"}, torch.bfloat16, 1),
     "granite": (granite(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True),
                 torch.bfloat16, 1),
@@ -178,6 +178,8 @@ CHECKPOINTS = {
                        sliding_window=12) | {"num_hidden_layers": 4}, torch.bfloat16, 1),
     "gpt-oss": (gpt_oss(num_attention_heads=4, num_key_value_heads=2, head_dim=32)
                 | {"intermediate_size": 40}, torch.bfloat16, 1),
+    "gpt-oss-mxfp4": (gpt_oss(num_attention_heads=4, num_key_value_heads=1, head_dim=32)
+                      | {"intermediate_size": 128}, torch.bfloat16, 1),
     # Experts in every layer; odd counts, a width that is no multiple of 16.
     "mixtral": (
         experts("MixtralForCausalLM", "mixtral", num_attention_heads=4, num_key_value_heads=2,
@@ -325,6 +327,33 @@ def published(name, tensor, model_type):
     return result
 
 
+def mxfp4(name, tensor):
+    """Experts as gpt-oss is published, and their values: [E, inputs, outputs] in blocks along the inputs."""
+    rows = tensor.swapaxes(1, 2).contiguous().numpy()
+    packed = gguf.quants.quantize(rows, TYPES.MXFP4).reshape(*rows.shape[:2], -1, 17)
+    codes = numpy.concatenate([packed[..., 1:] & 15, packed[..., 1:] >> 4], -1)
+    values = gguf.quants.dequantize(packed.reshape(*rows.shape[:2], -1), TYPES.MXFP4).reshape(rows.shape)
+    return ({f"{name}_blocks": torch.from_numpy(codes[..., 0::2] | codes[..., 1::2] << 4),
+             f"{name}_scales": torch.from_numpy(packed[..., 0].copy())},
+            torch.from_numpy(values.copy()).swapaxes(1, 2))
+
+
+def quantise_experts(folder, network):
+    """Replaces a saved checkpoint's experts by MXFP4, and the network's by what that means."""
+    path = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    for name, parameter in network.named_parameters():
+        if "experts" in name and not name.endswith("bias"):
+            blocks, values = mxfp4(name, tensors.pop(name).float())
+            tensors.update(blocks)
+            parameter.data.copy_(values)
+    safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path,
+                                {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+
+
 def save_checkpoint(folder, network, dtype, shards):
     tensors = {}
     for name, tensor in network.state_dict().items():
@@ -360,6 +389,8 @@ def make_checkpoint(name):
         randomise(network, generator, dtype)
         save_checkpoint(folder, network, dtype, shards)
         network = reference(folder)
+        if name.endswith("-mxfp4"):
+            quantise_experts(folder, network)
         gaps = RouterGaps(network)
         prompt = torch.randint(3, VOCAB, (PROMPT,), generator=generator).tolist()
         tokens, smallest = greedy(network, prompt)
@@ -447,8 +478,11 @@ def add_layer(writer, index, config, kinds):
         matrices += [("ffn_up", 2 * inter, hidden), ("ffn_down", hidden, inter)]
     elif expert_count(config) == 0:
         matrices += [("ffn_gate", inter, hidden), ("ffn_up", inter, hidden), ("ffn_down", hidden, inter)]
+    # Four layers without a norm behind each block stay within what bfloat16 loses if they are quieter.
+    spread = {"smollm3": 0.8}.get(family, 1.5)
     for place, (name, rows, cols) in enumerate(matrices):
-        writer.add(f"blk.{index}.{name}.weight", (rows, cols), kinds[place % len(kinds)])
+        writer.add(f"blk.{index}.{name}.weight", (rows, cols), kinds[place % len(kinds)], 0.0,
+                   spread / cols ** 0.5)
     if expert_count(config) > 0:
         add_experts(writer, index, config, kinds)
     second = {"cohere": [], "cohere2": [], "gpt_oss": [("post_attention_norm", hidden)]}
@@ -612,7 +646,7 @@ GGUF_MODELS = {
                     [[Q.Q8_0, Q.Q5_0]] * 3, Q.Q8_0),
     "gguf-phi3": (
         model("Phi3ForCausalLM", "phi3", num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5,
-              head_dim=16, rope_theta=10000.0, partial_rotary_factor=0.75, sliding_window=15, pad_token_id=0,
+              head_dim=32, rope_theta=10000.0, partial_rotary_factor=0.75, sliding_window=15, pad_token_id=0,
               tie_word_embeddings=False), [[Q.Q8_0, Q.Q4_0, Q.Q5_0]] * 2, Q.Q8_0),
     "gguf-glm4": (
         model("Glm4ForCausalLM", "glm4", num_attention_heads=4, num_key_value_heads=2, head_dim=32,
@@ -622,7 +656,7 @@ GGUF_MODELS = {
                              tie_word_embeddings=True), [[Q.Q8_0, Q.Q4_1]] * 2, Q.Q8_0),
     "gguf-smollm3": (
         llama(num_attention_heads=4, num_key_value_heads=2, head_dim=16, rope_theta=2000000.0, pad_token_id=0,
-              tie_word_embeddings=True, use_sliding_window=False)
+              tie_word_embeddings=False, use_sliding_window=False)
         | {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "num_hidden_layers": 4},
         [[Q.Q8_0, Q.Q5_0]] * 4, Q.Q8_0),
     "gguf-cohere": (cohere("CohereForCausalLM", "cohere", num_attention_heads=4, num_key_value_heads=2,

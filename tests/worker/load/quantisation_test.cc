@@ -87,7 +87,7 @@ std::string Compressed(const std::string& format, const std::string& weights) {
 TEST(Quantisation, ConfigurationsThatAreNotServed) {
   ExpectUnserved(R"({})",
                  "quant_method \"\" is not served; served are fp8, modelopt, "
-                 "compressed-tensors, gptq, awq, and GGUF files");
+                 "compressed-tensors, gptq, awq, mxfp4, and GGUF files");
   ExpectUnserved(R"({"quant_method":"bitsandbytes"})",
                  "quant_method \"bitsandbytes\" is not served");
   ExpectUnserved(R"({"quant_method":7})", "quant_method: must be a string");
