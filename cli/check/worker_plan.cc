@@ -75,6 +75,10 @@ absl::StatusOr<WorkerPlan> ParseWorkerPlan(const std::string& json_line) {
   if (json::Find(*object, "quantisation") != nullptr) {
     plan.quantisation = read.Text("quantisation");
   }
+  if (json::Find(*object, "expert_bytes") != nullptr) {
+    plan.expert_bytes = read.Int("expert_bytes");
+    plan.step_weight_bytes = read.Int("step_weight_bytes");
+  }
   plan.context = read.Int("context");
   plan.max_model_len = read.Int("max_model_len");
   plan.max_num_seqs = read.Int("max_num_seqs");
@@ -122,6 +126,11 @@ std::string WorkerPlanText(const WorkerPlan& plan) {
          BytesText(static_cast<double>(plan.usable_bytes)) + " usable" +
              (plan.limited_by_cgroup ? " (the cgroup's limit)" : ""));
   Append(out, "  weights", BytesText(static_cast<double>(plan.weight_bytes)));
+  if (plan.expert_bytes > 0) {
+    Append(out, "",
+           BytesText(static_cast<double>(plan.expert_bytes)) + " of experts; one token reads " +
+               BytesText(static_cast<double>(plan.step_weight_bytes)));
+  }
   if (!plan.quantisation.empty()) Append(out, "", plan.quantisation);
   Append(out, "  workspace", BytesText(static_cast<double>(plan.workspace_bytes)));
   Append(out, "  kv cache",

@@ -143,6 +143,14 @@ TEST(WorkerPlan, ALineOfAnotherFormIsRefusedByName) {
                            "--kv-cache-memory-bytes 40: context 128, batch 2"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
+  EXPECT_EQ(text.find("experts"), std::string::npos);
+  const auto mixture = ParseWorkerPlan(line.substr(0, line.size() - 1) +
+                                       R"(,"expert_bytes":2000000,"step_weight_bytes":3000000})");
+  ASSERT_TRUE(mixture.ok()) << mixture.status();
+  EXPECT_NE(WorkerPlanText(*mixture).find(BytesText(2e6) + " of experts; one token reads " +
+                                          BytesText(3e6)),
+            std::string::npos)
+      << WorkerPlanText(*mixture);
   EXPECT_EQ(JudgePlan("m", *plan).verdict, Verdict::kWarning) << "a part of the context";
   EXPECT_FALSE(ParseWorkerPlan(line.substr(0, line.size() - 4) + "x\"}]}").ok());
 }
