@@ -93,6 +93,7 @@ quire_test(worker/model DEPS worker/model)
 quire_test(worker/sample DEPS worker/sample)
 quire_test(worker/runner DEPS worker/runner LIBS quire_test_support)
 quire_test(worker/ranks ASAN_MINUTES 0.4 THREADS * DEPS worker/ranks LIBS quire_test_support)
+quire_test(worker/constrain THREADS MaskPool* DEPS worker/constrain LIBS quire_test_support)
 quire_test(worker/kv DEPS worker/kv)
 quire_test(worker/scheduler BOTH LEFT FairnessTest.NoTenantWithWorkFallsBelowItsShare
   DEPS worker/scheduler LIBS quire_test_support)
@@ -119,7 +120,7 @@ if(QUIRE_EMULATED_CUDA)
   endfunction()
   # All of tests/worker/engine but snapshot_test.cc, whose prompts of 20,000 tokens are there to fill the index of the cache
   # on the host, and real_model_test.cc, whose kernels are the CPU's: tests/kernels/cuda/backend has its like.
-  set(QUIRE_TAG_ENGINE beam_engine_test.cc choices_test.cc device_test.cc driver_test.cc engine_test.cc identity_test.cc
+  set(QUIRE_TAG_ENGINE beam_engine_test.cc choices_test.cc constraint_test.cc device_test.cc driver_test.cc engine_test.cc identity_test.cc
       one_answer_test.cc prefix_cache_test.cc prompt_logprobs_test.cc record_test.cc step_time_test.cc submit_limits_test.cc
       submit_test.cc)
   list(TRANSFORM QUIRE_TAG_ENGINE PREPEND ${CMAKE_SOURCE_DIR}/tests/worker/engine/)
@@ -154,7 +155,7 @@ if(QUIRE_EMULATED_CUDA)
 endif()
 set(QUIRE_PLANTED
     worker/engine/engine.cc worker/engine/engine_commands.cc worker/engine/engine_device.cc
-    worker/engine/output_builder.cc
+    worker/engine/output_builder.cc worker/constrain/mask_pool.cc
     worker/engine/request_table.cc worker/scheduler/scheduler.cc worker/scheduler/scheduler_forks.cc
     worker/scheduler/scheduler_room.cc worker/scheduler/scheduler_rows.cc worker/kv/kv_cache.cc
     worker/kv/prefix_index.cc worker/runner/row_table.cc

@@ -41,6 +41,15 @@ struct TableChange {
 // programs with more than one step in flight get it.
 constexpr int32_t LastSampleOf(int32_t slot) { return -1 - slot; }
 
+// What is known of a batch's sample rows only while its step computes.
+class LateMasks {
+ public:
+  virtual ~LateMasks() = default;
+  // Waits for the masks and fills in allowed_mask of the rows that have one. Repeated calls do
+  // nothing.
+  virtual void Fill() = 0;
+};
+
 struct StepBatch {
   std::span<const int32_t> tokens;     // [tokens]
   std::span<const int32_t> positions;  // [tokens]
@@ -56,6 +65,9 @@ struct StepBatch {
   std::span<const TableChange> table_changes = {};
   // [samples] the slot whose last sample it is, −1: none; empty: none of them has one.
   std::span<const int32_t> sample_slots = {};
+  // Called on the thread that runs or launches the step, when all that comes before the sampling
+  // has been computed or queued, and before sample_rows are read. May be null.
+  LateMasks* late_masks = nullptr;
 };
 
 }  // namespace quire::kernels

@@ -6,6 +6,7 @@
 #include "common/host_port.h"
 #include "common/wire/sampling.h"
 #include "kernels/communicator.h"
+#include "worker/constraint_setup.h"
 #include "worker/device/device_request.h"
 #include "worker/device/linked_device.h"
 
@@ -334,6 +335,7 @@ config::Schema MakeWorkerSchema(WorkerConfig& config) {
   AddBatchFlags(schema, config);
   AddDeviceFlags(schema, config);
   AddComputeFlags(schema, config);
+  AddConstraintFlags(schema, config);
   AddNetworkFlags(schema, config);
   AddPlanFlags(schema, config);
   return schema;

@@ -10,6 +10,7 @@
 #include "common/config/schema.h"
 #include "common/status.h"
 #include "kernels/backend.h"
+#include "worker/constrain/constraint_compiler.h"
 #include "worker/device/gpu_backend.h"
 #include "worker/engine/engine.h"
 #include "worker/ranks/rank_group.h"
@@ -27,6 +28,7 @@ struct WorkerConfig {
   GpuSettings gpu;
   kernels::CpuOptions cpu{.activation_dtype = "auto"};
   WatchdogOptions watchdog;
+  ConstraintOptions constraint;
 
   std::string model;  // folder or .gguf
   std::vector<std::string> allowed_model_roots;
@@ -39,6 +41,10 @@ struct WorkerConfig {
   config::Bytes router_memory{0};    // 0: a share of what the memory plan leaves
   std::string kv_cache_dtype = "auto";
   bool dequantize_weights = false;
+
+  int32_t mask_threads = 0;  // 0: chosen by the CPUs
+  int32_t max_queued_constraints = 256;
+  uint64_t constraint_state_bytes = uint64_t{128} << 20;
 
   std::string device = "auto";
   int32_t tensor_parallel_size = 1;

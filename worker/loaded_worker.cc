@@ -9,6 +9,8 @@
 
 #include "common/memory_limits.h"
 #include "common/wire/values.h"
+#include "worker/canary.h"
+#include "worker/constraint_setup.h"
 #include "worker/device/gpu_backend.h"
 #include "worker/device/linked_device.h"
 #include "worker/find_device.h"
@@ -22,7 +24,6 @@ namespace quire {
 namespace {
 
 constexpr int32_t kLeastModelLen = 256;  // a default is not made smaller than this to fit memory
-constexpr int kMaxCanaryRounds = 1000;
 
 // Prints the progress of loading.
 class ProgressPrinter {
@@ -85,6 +86,7 @@ class WorkerLoader::Steps {
   absl::Status CutModel();
   absl::Status ChooseContext();
   absl::Status PlanMemory();
+  absl::Status PrepareConstraints();
   absl::Status LoadWeights();
   absl::Status StartRanks();
   absl::Status TakePages(int64_t page_count);
@@ -93,6 +95,10 @@ class WorkerLoader::Steps {
 
  private:
   load::MemoryRequest MakeMemoryRequest() const;
+  // Grammars are in the host's memory: a plan of a device's says nothing about them.
+  bool PlansHost() const {
+    return device_.gpus.empty() && FindLinkedDevice(config_.device) == nullptr;
+  }
   void SayPlan() const;
   void SayWeightForms() const;
   StepLimits Limits() const;
@@ -174,6 +180,10 @@ load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
   request.max_num_seqs = config_.engine.max_num_seqs;
   request.max_model_len = max_model_len_;
   request.max_num_batched_tokens = config_.engine.max_num_batched_tokens;
+  if (PlansHost()) {
+    request.constraint_bytes =
+        ConstraintBytes(config_, program.vocab_size) / config_.tensor_parallel_size;
+  }
   if (config_.kv_cache_memory.value > 0) {
     request.kv_cache_memory_bytes = config_.kv_cache_memory.value / config_.tensor_parallel_size;
   }
@@ -218,7 +228,8 @@ void WorkerLoader::Steps::SayPlan() const {
   }
   worker_->memory_line = "weights " + load::BytesText(plan.weight_bytes) + ", workspace " +
                          load::BytesText(plan.workspace_bytes) + ", kv cache " +
-                         load::BytesText(plan.kv_bytes) + ", free " +
+                         load::BytesText(plan.kv_bytes) + ", grammars " +
+                         load::BytesText(plan.constraint_bytes) + ", free " +
                          load::BytesText(plan.free_bytes);
   if (HasRankGroup(config_)) {
     const int ranks = config_.tensor_parallel_size;
@@ -234,6 +245,7 @@ void WorkerLoader::Steps::SayPlan() const {
                             {"weight_bytes", plan.weight_bytes},
                             {"workspace_bytes", plan.workspace_bytes},
                             {"kv_bytes", plan.kv_bytes},
+                            {"constraint_bytes", plan.constraint_bytes},
                             {"free_bytes", plan.free_bytes},
                             {"pages", plan.page_count},
                             {"max_model_len", max_model_len_}});
@@ -268,6 +280,21 @@ StepLimits WorkerLoader::Steps::Limits() const {
   return limits;
 }
 
+absl::Status WorkerLoader::Steps::PrepareConstraints() {
+  if (PlansHost() && memory_plan_.constraint_bytes == 0) {
+    log_.Warning("no memory is left for grammars: constraints are not served",
+                 {{"needed_bytes", memory_request_.constraint_bytes}});
+    return absl::OkStatus();
+  }
+  const int32_t vocab_size = worker_->model->program.vocab_size;
+  worker_->vocabulary = VocabularyOf(*worker_->model);
+  MaskPoolOptions masks = MaskOptions(config_, vocab_size);
+  masks.clock = &clock_;
+  masks.metrics = &metrics_;
+  worker_->masks = std::make_unique<MaskPool>(masks);
+  return absl::OkStatus();
+}
+
 // They load while this thread waits.
 absl::Status WorkerLoader::Steps::StartRanks() {
   const model::Model& model = *worker_->model;
@@ -281,6 +308,7 @@ absl::Status WorkerLoader::Steps::StartRanks() {
   group.identity = RankIdentity(model.model_id, Numerics());
   group.max_in_flight = worker_->backend->MaxInFlight(model.program);
   group.progress = &worker_->progress;
+  group.masks = worker_->masks.get();
   worker_->device_monitor = MonitorDevices(config_, device_, metrics_, log_);
   if (worker_->device_monitor != nullptr) {
     group.device_note = [monitor = worker_->device_monitor.get()] { return monitor->Note(); };
@@ -335,6 +363,7 @@ absl::Status WorkerLoader::Steps::LoadWeights() {
   worker_->program = worker_->backend->Load(worker_->model->program, program_options_);
   CpuRunnerOptions runner;
   runner.limits = Limits();
+  runner.masks = worker_->masks.get();
   runner.now_us = [&clock = clock_] { return clock.Now(); };
   worker_->runner = std::make_unique<CpuRunner>(*worker_->program, std::move(runner));
   return absl::OkStatus();
@@ -356,6 +385,7 @@ absl::Status WorkerLoader::Steps::BuildEngine() {
   engine.vocab_size = model.program.vocab_size;
   worker_->metrics->AddFieldNames(metrics_, worker_->hello.served_names.front());
   engine.metrics = worker_->metrics.get();
+  engine.masks = worker_->masks.get();
   worker_->hello.features = ServedFeatures(engine);
   worker_->engine = std::make_unique<Engine>(engine, *worker_->runner, worker_->progress);
   return absl::OkStatus();
@@ -454,41 +484,12 @@ bool WorkerLoader::Prepare(StartFailure& failure) {
 }
 
 std::unique_ptr<LoadedWorker> WorkerLoader::Load(StartFailure& failure) {
-  const bool done = steps_->Run({{&Steps::LoadWeights, steps_->LoadExitCode()},
+  const bool done = steps_->Run({{&Steps::PrepareConstraints, kExitFailed},
+                                 {&Steps::LoadWeights, steps_->LoadExitCode()},
                                  {&Steps::BuildEngine, kExitFailed},
                                  {&Steps::Canary, kExitModelUnusable}},
                                 failure);
   return done ? steps_->Take() : nullptr;
-}
-
-absl::Status RunCanary(Engine& engine, const std::string& model_id, const Clock& clock) {
-  // No router has instance 0: it is random, and this one is gone before any attaches.
-  const RouterInstance nobody(0);
-  SubmitCommand command;
-  command.router = nobody;
-  command.submit.key = {RequestNumber(1), Attempt(1)};
-  command.submit.submit_number = 1;
-  command.submit.prompt_ids = {0};
-  command.submit.choices.resize(1);
-  command.submit.sampling.temperature = 0.0f;
-  command.submit.sampling.max_tokens = 1;
-  command.submit.model_id = model_id;
-  engine.Apply(std::move(command), clock.Now());
-  size_t tokens = 0;
-  std::string why = "the engine did not answer";
-  bool ended = false;
-  for (int round = 0; round < kMaxCanaryRounds && !ended; ++round) {
-    for (const RouterOutput& words : engine.RunOnce(clock.Now()).routers) {
-      for (const Output& output : words.outputs) tokens += output.ids.size();
-      for (const Refused& refused : words.refused) why = refused.message;
-      for (const Ended& end : words.ended) why = end.message;
-      ended = ended || !words.ended.empty() || !words.refused.empty();
-    }
-  }
-  engine.Apply(RouterLostCommand{nobody}, clock.Now());
-  engine.RunOnce(clock.Now());
-  if (tokens == 1) return absl::OkStatus();
-  return absl::InternalError(AbslView("the model produces no token: " + why));
 }
 
 }  // namespace quire

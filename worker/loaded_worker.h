@@ -15,6 +15,8 @@
 #include "common/wire/hello.h"
 #include "kernels/backend.h"
 #include "worker/config.h"
+#include "worker/constrain/constraint_compiler.h"
+#include "worker/constrain/mask_pool.h"
 #include "worker/core/engine_io.h"
 #include "worker/device/device_choice.h"
 #include "worker/device/device_monitor.h"
@@ -42,6 +44,8 @@ struct LoadedWorker {
   std::unique_ptr<RankMetrics> rank_metrics;
   std::unique_ptr<DeviceMonitor> device_monitor;  // of the ranks' GPUs
   std::unique_ptr<RankHost> rank_host;            // with a group of ranks
+  std::shared_ptr<SharedVocabulary> vocabulary;   // of constraints; null: none are served
+  std::unique_ptr<MaskPool> masks;                // the same
   std::unique_ptr<Runner> runner;
   RankGroup* ranks = nullptr;  // the runner, when it is a group
   std::unique_ptr<EngineMetrics> metrics;
@@ -78,8 +82,5 @@ class WorkerLoader {
   class Steps;
   std::unique_ptr<Steps> steps_;
 };
-
-// Makes the engine answer one request of one token; INTERNAL when no token came.
-absl::Status RunCanary(Engine& engine, const std::string& model_id, const Clock& clock);
 
 }  // namespace quire

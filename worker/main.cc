@@ -26,6 +26,7 @@
 #include "common/runtime/descriptors.h"
 #include "common/trace/exporter.h"
 #include "worker/config.h"
+#include "worker/constraint_setup.h"
 #include "worker/engine/engine_thread.h"
 #include "worker/find_device.h"
 #include "worker/loaded_worker.h"
@@ -168,9 +169,13 @@ class Service {
             RouterMemoryBytes(config.router_memory.value, FreeOnHost(config, worker)))),
         rpc_metrics_(metrics),
         vllm_metrics_(ServingOptions(config, worker.hello), executor_.clock(), metrics),
+        compiling_(executor_, kCompileThreads, CompileLimits(config)),
         engine_(*worker.engine, worker.progress, executor_.clock(),
                 executor_.MakeBell([this] { hub_->OnEngineOutput(); })) {
     AddMemoryMetrics(memory_, {"quire_worker_router_memory_", "routers", "the worker"}, metrics);
+    if (worker.vocabulary == nullptr) return;
+    compiler_ = std::make_unique<ConstraintCompiler>(config.constraint, worker.vocabulary,
+                                                     executor_, compiling_, metrics);
   }
 
   // Both outlive the service; without `attempt_log` no records are written.
@@ -223,6 +228,10 @@ class Service {
                   .unix_ns_at_zero = trace::UnixNsAtZero(executor_.clock().Now())});
     if (attempt_log != nullptr) attempt_log->Start(hello.epoch);
     hub_ = std::make_unique<AttachHub>(std::move(hello), executor_, engine_, log_, rpc_metrics_);
+    if (compiler_ != nullptr) {
+      hub_->SetCompiler(compiler_.get());
+      compiler_->Prepare();
+    }
     hub_->WatchOutputs([this](const EngineOutput& output) { vllm_metrics_.Take(output); });
     hub_->LimitUnsentHashes(static_cast<size_t>(config_.max_unsent_events));
     hub_->SetEpochSource([attempt_log, &traces] {
@@ -338,6 +347,8 @@ class Service {
   RpcMetrics rpc_metrics_;
   VllmMetrics vllm_metrics_;
   ThreadBackground background_{executor_, kBackgroundThreads, kMaxBackgroundWork};
+  ThreadBackground compiling_;                    // constraints
+  std::unique_ptr<ConstraintCompiler> compiler_;  // null: none are served
   std::unique_ptr<AttachHub> hub_;
   EngineThread engine_;
   std::unique_ptr<WorkerServer> server_;

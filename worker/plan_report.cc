@@ -141,6 +141,7 @@ std::string PlanJson(const PlanReport& report) {
   }
   line["workspace_bytes"] = plan.workspace_bytes;
   line["kv_bytes"] = plan.kv_bytes;
+  line["constraint_bytes"] = plan.constraint_bytes;
   line["free_bytes"] = plan.free_bytes;
   line["page_bytes"] = request.kv.page_bytes;
   line["kv_cache_dtype"] = kernels::KvTypeName(request.kv.type);

@@ -23,14 +23,15 @@ class LoadedRank final : public RankProgram {
   LoadedRank(std::unique_ptr<model::Model> model, std::unique_ptr<kernels::Backend> backend)
       : model_(std::move(model)), backend_(std::move(backend)) {}
 
-  absl::Status Load(const WorkerConfig& config, const RankSetup& setup,
+  absl::Status Load(const WorkerConfig& config, const RankParts& parts,
                     kernels::ProgramOptions options) {
     identity_ =
         RankIdentity(model_->model_id, NumericsId(config, *backend_, options.kv.type, *model_));
     QUIRE_RETURN_IF_ERROR(model_->FillWeights());
     program_ = backend_->Load(model_->program, options);
     CpuRunnerOptions runner;
-    runner.limits = setup.limits;
+    runner.limits = parts.setup.limits;
+    runner.masks = &parts.masks;
     runner.max_in_flight = program_->MaxInFlight();
     runner.now_us = [] { return kernels::FutexNowMicros(); };
     runner_ = std::make_unique<CpuRunner>(*program_, std::move(runner));
@@ -159,8 +160,9 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenRankBackend(const WorkerCo
 
 RankBuilder MakeRankBuilder(const WorkerConfig& config) {
   return [&shared = config](
-             const RankSetup& setup, kernels::Communicator& communicator,
+             const RankParts& parts,
              const RankProgress& progress) -> absl::StatusOr<std::unique_ptr<RankProgram>> {
+    const RankSetup& setup = parts.setup;
     // The engine has resolved --device.
     WorkerConfig config = shared;
     if (!setup.device.empty()) config.device = setup.device;
@@ -177,7 +179,7 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
     kernels::ProgramOptions options = RankProgramOptions(config, model->program, *backend);
     options.max_positions = setup.limits.max_model_len;
     options.page_count = setup.limits.page_count;
-    if (setup.size > 1) options.communicator = &communicator;
+    if (setup.size > 1) options.communicator = &parts.communicator;
     options.capture_wait_micros = kCaptureWaitMicros;
     int64_t told_us = 0;
     options.progress = [&](int64_t, int64_t) {
@@ -190,7 +192,7 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
       model->ReleaseSource(data, bytes);
     };
     auto rank = std::make_unique<LoadedRank>(std::move(model), std::move(backend));
-    QUIRE_RETURN_IF_ERROR(rank->Load(config, setup, std::move(options)));
+    QUIRE_RETURN_IF_ERROR(rank->Load(config, parts, std::move(options)));
     return rank;
   };
 }

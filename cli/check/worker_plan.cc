@@ -87,6 +87,7 @@ absl::StatusOr<WorkerPlan> ParseWorkerPlan(const std::string& json_line) {
   plan.weight_bytes = read.Int("weight_bytes");
   plan.workspace_bytes = read.Int("workspace_bytes");
   plan.kv_bytes = read.Int("kv_bytes");
+  plan.constraint_bytes = read.Int("constraint_bytes");
   plan.free_bytes = read.Int("free_bytes");
   plan.page_count = read.Int("page_count");
   plan.largest_context = read.Int("largest_context");
@@ -136,6 +137,9 @@ std::string WorkerPlanText(const WorkerPlan& plan) {
   Append(out, "  kv cache",
          BytesText(static_cast<double>(plan.kv_bytes)) + ", " + std::to_string(plan.page_count) +
              " pages of " + std::to_string(plan.block_size) + " tokens");
+  if (plan.constraint_bytes > 0) {
+    Append(out, "  grammars", "at most " + BytesText(static_cast<double>(plan.constraint_bytes)));
+  }
   Append(out, "  free", BytesText(static_cast<double>(plan.free_bytes)));
   out += "\n   context  sequences  tokens/s of one  of all\n";
   for (const FittingContext& fit : plan.fits) {

@@ -78,6 +78,10 @@ size_t Vocabulary::EstimateBytes(const text::Tokenizer& tokenizer) {
   return qtb_vocabulary_estimate(tokenizer.handle());
 }
 
+size_t Vocabulary::EstimateBytes(int64_t tokens, int64_t token_bytes) {
+  return qtb_vocabulary_estimate_of(static_cast<size_t>(tokens), static_cast<size_t>(token_bytes));
+}
+
 int32_t Vocabulary::width() const { return impl_->width; }
 size_t Vocabulary::MemoryBytes() const { return qtb_vocabulary_bytes(impl_->handle); }
 

@@ -62,6 +62,8 @@ class Vocabulary {
                                                                 std::span<const TokenId> end_ids);
   // What Make leaves resident at most, before it is called.
   static size_t EstimateBytes(const text::Tokenizer& tokenizer);
+  // The same for a tokenizer of that many tokens, whose bytes are so many in all.
+  static size_t EstimateBytes(int64_t tokens, int64_t token_bytes);
 
   ~Vocabulary();
   int32_t width() const;

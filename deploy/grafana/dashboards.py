@@ -154,6 +154,15 @@ ENGINE = [
                                                          ("rate(quire_worker_recomputed_tokens_total" + RATE + ")", "{{instance}} tokens done again")],
          "More than a trickle: too many rows for the cache."),
     ]),
+    ("Constraints", [
+        ("Constrained answers", "short", "graph", [("quire_worker_constrained_texts", "{{instance}} answers"),
+                                                   ("rate(quire_worker_constrained_rows_total" + RATE + ")", "{{instance}} tokens/s")], "Answers under a grammar."),
+        ("Time for masks", "percentunit", "graph", [(rate("quire_worker_step_mask_seconds_sum", "phase"), "{{phase}}"), (rate("quire_worker_constraint_compile_seconds_sum", ""), "compiling")],
+         "Share of one core; `wait` is what steps waited for their masks."),
+        ("Grammars", "short", "graph", [("rate(quire_worker_constraint_cache_hits_total" + RATE + ")", "{{instance}} found"),
+                                        ("rate(quire_worker_constraint_cache_misses_total" + RATE + ")", "{{instance}} compiled")], ""),
+        ("Refused constraints", "reqps", "graph", [(rate("quire_worker_constraints_refused_total", "cause"), "{{cause}}")], ""),
+    ]),
     ("Tensor-parallel ranks", [
         ("Ranks", "short", "graph", [("quire_worker_ranks", "{{instance}}"), ("quire_worker_rank_ready", "{{instance}} ready")],
          "None is ready while they are started again: the routers have carried the streams on."),

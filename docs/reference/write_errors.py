@@ -60,7 +60,7 @@ CAUSES = {
 }
 REFUSALS = {
     "Invalid": "a field is wrong",
-    "QueueFull": "`--max-waiting-requests` wait",
+    "QueueFull": "`--max-waiting-requests` wait, or `--max-queued-constraints`",
     "NotReady": "its device was lost and is being restarted",
     "Draining": "it is leaving",
     "TooLarge": "prompt and `max_tokens` never fit its cache",

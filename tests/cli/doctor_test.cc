@@ -130,7 +130,8 @@ TEST(WorkerPlan, ALineOfAnotherFormIsRefusedByName) {
   const std::string line =
       "{\"family\":\"llama\",\"device\":\"cpu\",\"numerics\":\"n\",\"context\":1024,"
       "\"max_model_len\":512,\"max_num_seqs\":8,\"block_size\":16,\"usable_bytes\":100,"
-      "\"weight_bytes\":50,\"workspace_bytes\":10,\"kv_bytes\":20,\"free_bytes\":20,"
+      "\"weight_bytes\":50,\"workspace_bytes\":10,\"kv_bytes\":20,"
+      "\"constraint_bytes\":5,\"free_bytes\":15,"
       "\"page_count\":4,\"largest_context\":64,\"largest_context_with_all_memory\":128,"
       "\"largest_batch\":1,\"largest_batch_with_all_memory\":2,\"read_bytes_per_second\":1e9,"
       "\"limited_by_cgroup\":true,\"bandwidth_is_measured\":false,"

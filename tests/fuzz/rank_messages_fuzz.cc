@@ -72,6 +72,15 @@ void Result(Bytes bytes) {
   MustBe(!expected.Fits(result.step) || (result.step.samples.empty() && result.step.number == 1));
 }
 
+void Masks(Bytes bytes) {
+  const StepLimits limits = test::SmallPacketLimits();
+  RankMasks masks;
+  if (!DecodeRankMasks(bytes, limits, masks).ok()) return;
+  const size_t words = (static_cast<size_t>(limits.vocab_size) + 31) / 32;
+  for (size_t i = 0; i < masks.sequences.size(); ++i) MustBe(masks.Of(i).size() == words);
+  MustEncodeTo(masks, EncodeRankMasks, bytes);
+}
+
 // The ring's memory as a rank gone mad leaves it: positions and bells, then the data.
 void Ring(Bytes bytes) {
   const auto engine = HostChannel::Create();
@@ -126,10 +135,10 @@ void Rank(Bytes bytes) {
     return group.get();
   };
   const RankBuilder build =
-      [](const RankSetup& setup, kernels::Communicator&,
+      [](const RankParts& parts,
          const RankProgress& progress) -> absl::StatusOr<std::unique_ptr<RankProgram>> {
     progress();
-    return std::make_unique<PacketReader>(setup.limits);
+    return std::make_unique<PacketReader>(parts.setup.limits);
   };
   (void)ServeRank(**rank, open, build);
 }
@@ -141,7 +150,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const quire::Bytes bytes(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
   constexpr void (*kTargets[])(quire::Bytes) = {quire::Setup, quire::Ready, quire::Result,
-                                                quire::Ring, quire::Rank};
+                                                quire::Ring,  quire::Rank,  quire::Masks};
   kTargets[data[0] % std::size(kTargets)](bytes);
   return 0;
 }

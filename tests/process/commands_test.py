@@ -208,7 +208,7 @@ def test_plan_tells_what_fits_and_what_would():
         expect(part in out, (part, out))
     code, out, err = quire("plan", DEMO, "--json", "--memory=64MiB", "--bandwidth=100GB", "--threads=1")
     plan = json.loads(out)
-    parts = ("weight_bytes", "workspace_bytes", "kv_bytes", "free_bytes")
+    parts = ("weight_bytes", "workspace_bytes", "kv_bytes", "constraint_bytes", "free_bytes")
     expect(sum(plan[p] for p in parts) == plan["usable_bytes"] == 64 << 20, plan)
     expect(plan["read_bytes_per_second"] == 100e9 and not plan["bandwidth_is_measured"], plan)
     # What it says fits is what a worker takes; one token more is refused.

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 
 #include "common/check.h"
 #include "kernels/sampling/sampler.h"
+#include "tests/support/tag_grammar.h"
 #include "tests/support/tag_keys.h"
 
 namespace quire::test {
@@ -86,10 +88,24 @@ ReferenceAnswer TagAnswer(const TagModel& model, const Submit& submit, uint32_t 
   kernels::sampling::Sampler sampler;
   std::vector<float> logits(static_cast<size_t>(model.vocab_size));
   ReferenceAnswer answer;
+  std::unique_ptr<grammar::Matcher> matcher;
+  if (submit.constraint.kind != ConstraintKind::kNone) {
+    matcher = TagGrammar(submit.constraint)->NewMatcher();
+  }
   while (answer.reason == EndReason::kUnspecified) {
+    if (matcher != nullptr && matcher->Finished()) {
+      answer.reason = EndReason::kStop;
+      break;
+    }
     TagLogits(keys.Seen(), logits);
     kernels::SampleRow row = maker.Make(submit.prompt_ids, answer.tokens, model.vocab_size);
     row.choice = choice;
+    std::vector<uint32_t> mask((static_cast<size_t>(model.vocab_size) + 31) / 32);
+    if (matcher != nullptr) {
+      QUIRE_CHECK(matcher->Mask(mask).ok());
+      for (size_t i = 0; i < row.allowed_mask.size(); ++i) mask[i] &= row.allowed_mask[i];
+      row.allowed_mask = mask;
+    }
     kernels::SampleOutput output;
     sampler.Sample(logits, row, output);
     if (output.token < 0) {
@@ -97,6 +113,7 @@ ReferenceAnswer TagAnswer(const TagModel& model, const Submit& submit, uint32_t 
       break;
     }
     answer.tokens.push_back(output.token);
+    if (matcher != nullptr) QUIRE_CHECK(matcher->Accept({&output.token, 1}).ok());
     keys.Append(output.token);
     if (params.logprobs >= 1)
       answer.logprob_bits.push_back(std::bit_cast<uint32_t>(output.logprob));

@@ -118,6 +118,7 @@ void TagProgram::RunWithLogits(const kernels::StepBatch& batch, std::span<float>
   }
   for (size_t row = 0; row < batch.rows.size(); ++row) Append(batch, row);
   row_salts_.clear();
+  if (batch.late_masks != nullptr) batch.late_masks->Fill();
   for (size_t sample = 0; sample < batch.sampled_tokens.size(); ++sample) {
     const std::span<float> row = logits.subspan(sample * vocab, vocab);
     Logits(batch, sample, row);
@@ -150,6 +151,7 @@ void TagRunner::Renew() {
   runner_ = std::make_unique<CpuRunner>(*program_,
                                         CpuRunnerOptions{.limits = limits_,
                                                          .max_in_flight = options_.max_in_flight,
+                                                         .masks = options_.masks,
                                                          .now_us = [] { return int64_t{0}; }});
 }
 

@@ -93,6 +93,7 @@ struct TagRunnerOptions {
   int32_t max_step_tokens = 4096;
   int32_t max_model_len = 2048;
   int max_in_flight = 1;
+  StepMasks* masks = nullptr;  // of constrained rows
   // Virtual time that a step of so many tokens takes; empty: none passes.
   std::function<int64_t(int64_t tokens)> step_micros;
   // The same by all that the step holds; before step_micros where both are given.

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -14,6 +15,10 @@
 #include "common/ids.h"
 #include "common/wire/values.h"
 #include "worker/core/attempt_record.h"
+
+namespace quire::grammar {
+class Grammar;
+}
 
 namespace quire {
 
@@ -24,6 +29,18 @@ struct SubmitCommand {
   RouterInstance router;
   Submit submit;                       // its shape has been checked by rpc, its values not yet
   int64_t deadline_us = kNeverMicros;  // from remaining_ms at arrival
+  // Of a Submit with a constraint: its grammar, or the number of the GrammarCommand with which it
+  // comes. Until then the request waits without pages.
+  std::shared_ptr<const grammar::Grammar> grammar = nullptr;
+  uint64_t compiling = 0;
+};
+// What has become of the constraint of a Submit that waits for it.
+struct GrammarCommand {
+  RouterInstance router;
+  AttemptKey key;
+  uint64_t compiling = 0;
+  std::shared_ptr<const grammar::Grammar> grammar;  // null: `refused` says why
+  Refused refused;
 };
 struct CancelCommand {
   RouterInstance router;
@@ -62,9 +79,9 @@ struct SnapshotSentCommand {
 struct DrainCommand {
   int64_t deadline_us = 0;
 };
-using EngineCommand =
-    std::variant<SubmitCommand, CancelCommand, FinishCommand, GrantCommand, RouterLostCommand,
-                 WatchCommand, SnapshotCommand, SnapshotSentCommand, DrainCommand>;
+using EngineCommand = std::variant<SubmitCommand, GrammarCommand, CancelCommand, FinishCommand,
+                                   GrantCommand, RouterLostCommand, WatchCommand, SnapshotCommand,
+                                   SnapshotSentCommand, DrainCommand>;
 
 // Parts of one snapshot that are made before one of them has been sent.
 inline constexpr int64_t kSnapshotWindow = 16;

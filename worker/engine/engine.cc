@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
+#include "worker/constrain/mask_pool.h"
 #include "worker/engine/engine_state.h"
 #include "worker/runner/step_packet.h"
 #include "worker/sample/stop_rules.h"
@@ -143,7 +144,12 @@ void Engine::State::EndChoice(Choice& choice, const ChoiceOutcome& end) {
   out.AddEnded(choice, end);
   if (QUIRE_BUG(end_told_twice)) out.AddEnded(choice, end);
   QUIRE_CHECK(!choice.HoldsBlocks() && choice.row < 0);
+  if (choice.constrained) {
+    --constrained_choices;
+    if (options.masks->Has(choice.id)) options.masks->End(choice.id);
+  }
   if (request.open_choices > 0) return;
+  if (!request.counted) CountAttempt(request);  // its grammar was still being compiled
   out.AddRecord(request.Record(end.reason, record_us));
   if (!request.told_admitted) --waiting_requests;
   requests.Retire(request);
@@ -203,6 +209,7 @@ void Engine::State::ProbeWhenIdle(int64_t now_us) {
 
 void Engine::State::LaunchSteps(int64_t now_us) {
   while (device_there && static_cast<int>(in_flight.size()) < runner.MaxInFlight()) {
+    if (!in_flight.empty() && in_flight.back().constrained) return;
     Launched step;
     if (!spare_rows.empty()) {
       step.rows = std::move(spare_rows.back());
@@ -225,6 +232,7 @@ void Engine::State::LaunchSteps(int64_t now_us) {
       out.AddAdmitted(*request, static_cast<uint32_t>(row.sequence->hit_length),
                       row.sequence->hit_event_seq);
     }
+    if (constrained_choices > 0) step.constrained = BeginTexts(step);
     EncodeStepPlan(plan, packet);
     const int64_t limit_us = std::max(kMinStepLimitMicros, kStepLimitFactor * step.predicted_us);
     if (in_flight.empty()) {
@@ -309,6 +317,7 @@ void Engine::State::CommitRows(const Launched& step, int64_t now_us) {
       QUIRE_CHECK_MSG(sample->sequence == row.sequence->id, "a sample belongs to another row");
     }
     Choice& choice = static_cast<Choice&>(*row.sequence);
+    if (choice.constrained && row.sample) JudgeText(choice);
     if (row.plain && sample->token >= 0 && scheduler.CommitDecode(row, sample->token)) {
       ++totals.generated_tokens;
       ++choice.generated;
@@ -329,6 +338,7 @@ void Engine::State::CommitRows(const Launched& step, int64_t now_us) {
     if (sample != nullptr) CommitSample(choice, *sample, now_us);
   }
   QUIRE_CHECK(scores.empty() && samples.empty());
+  if (step.constrained) options.masks->Send();
 }
 
 // Decode rows are not part of it: they compute one token, which samples, after the first output.
@@ -360,9 +370,7 @@ void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int
   if (choice.request == nullptr)
     return scheduler.Remove(choice);  // the idle probe has done its work
   if (sample.token < 0) {
-    const char* why = sample.not_a_number
-                          ? kNotANumber
-                          : "INTERNAL: no token may follow under this request's limits";
+    const std::string why = sample.not_a_number ? kNotANumber : NoTokenMessage(choice);
     const FailureCause cause =
         sample.not_a_number ? FailureCause::kNotANumber : FailureCause::kNoTokenAllowed;
     return EndRequest(*choice.request,
@@ -397,6 +405,7 @@ void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int
                                 .stop_token_id = stop->stop_token_id});
     }
   }
+  if (choice.constrained) options.masks->Accept(choice.id, sample.token);
   if (count < choice.window_end) return;
   choice.stalled_since_us = now_us;
   ++totals.windows_used_up;

@@ -20,6 +20,7 @@
 namespace quire {
 
 class KvCache;
+class MaskPool;
 
 struct EngineOptions {
   int32_t max_model_len = 2048;
@@ -45,6 +46,8 @@ struct EngineOptions {
   // The features in the Hello; empty: all of ServedFeatures. A Submit that needs another one is
   // refused by name.
   std::vector<std::string> features;
+  // The texts of constrained rows; without it no constraint is served. Outlives the engine.
+  MaskPool* masks = nullptr;
   EngineMetrics* metrics = nullptr;  // outlives the engine; may be absent
   // Called with each page that is freed, so that tests can poison it. May be empty.
   std::function<void(int32_t page)> on_page_freed;

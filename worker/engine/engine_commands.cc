@@ -114,14 +114,17 @@ void Engine::State::Accept(SubmitCommand command) {
   owned->prompt_tokens = static_cast<uint32_t>(owned->submit.prompt_ids.size());
   owned->deadline_us = command.deadline_us;
   owned->accepted_us = record_us;
+  const bool constrained = owned->submit.constraint.kind != ConstraintKind::kNone;
+  QUIRE_CHECK_MSG(constrained == (command.grammar != nullptr || command.compiling != 0),
+                  "a constraint comes with its grammar, or the number of what compiles it");
+  owned->grammar = std::move(command.grammar);
+  owned->compiling = command.compiling;
   owned->cache = IdentityOf(owned->submit, options);
   next_timeout_us = std::min(next_timeout_us, owned->deadline_us);
   const uint32_t choices = static_cast<uint32_t>(owned->submit.choices.size());
   for (uint32_t i = 0; i < choices; ++i) owned->choices.push_back(std::make_unique<Choice>());
   owned->open_choices = choices;
-  ++totals.attempts;
   ++waiting_requests;
-  totals.prompt_tokens += owned->prompt_tokens;
   Request& request = requests.Add(std::move(owned));
   // Choices that had ended elsewhere first: the last to end here is then really the last.
   for (uint32_t i = 0; i < choices; ++i) {
@@ -132,18 +135,33 @@ void Engine::State::Accept(SubmitCommand command) {
   }
   QUIRE_CHECK(request.open_choices > 0);
   const uint64_t arrival = next_arrival++;
-  std::vector<Choice*> open;
   for (uint32_t i = 0; i < choices; ++i) {
     if (request.choices[i]->ended) continue;
     request.choices[i]->arrival = arrival;
-    open.push_back(request.choices[i].get());
     AddChoice(request, i);
   }
   request.submit.prompt_ids = {};
+  if (request.compiling == 0) Enter(request);
+}
+
+void Engine::State::CountAttempt(Request& request) {
+  QUIRE_CHECK(!request.counted);
+  request.counted = true;
+  ++totals.attempts;
+  totals.prompt_tokens += request.prompt_tokens;
+}
+
+// The request has all that it needs: its choices queue for rows.
+void Engine::State::Enter(Request& request) {
+  QUIRE_CHECK(request.compiling == 0);
+  CountAttempt(request);
   if (request.submit.sampling.beam_width > 0) return StartBeams(request);
   // A journal may already hold the token that ends a choice, when only the end itself was lost.
-  Choice* leader = nullptr;  // computes the prompt for all
-  for (Choice* choice : open) {
+  Choice* leader = nullptr;                       // computes the prompt for all
+  const size_t choices = request.choices.size();  // the request may go with its last choice
+  for (size_t i = 0; i < choices; ++i) {
+    Choice* const choice = request.choices[i].get();
+    if (choice->ended) continue;
     const StopRules rules{choice->end_ids, choice->min_tokens, choice->output_limit};
     std::optional<StopVerdict> stop;
     if (choice->OutputCount() > 0) {
@@ -172,6 +190,8 @@ void Engine::State::AddChoice(Request& request, uint32_t index) {
   choice.router = request.router;
   choice.key = submit.key;
   choice.index = index;
+  choice.constrained = submit.constraint.kind != ConstraintKind::kNone;
+  constrained_choices += choice.constrained;
   choice.logprobs = submit.sampling.logprobs;
   choice.min_tokens = submit.sampling.min_tokens;
   choice.choice = index;

@@ -15,8 +15,8 @@ constexpr const char* kEndReasons[] = {"unspecified", "stop",    "length",
                                        "cancelled",   "failed",  "deadline",
                                        "router_lost", "drained", "slow_client"};
 // In the order of FailureCause.
-constexpr const char* kFailures[] = {"unspecified", "not_a_number", "no_token_allowed",
-                                     "too_large",   "no_answer",    "device_lost"};
+constexpr const char* kFailures[] = {"unspecified", "not_a_number", "no_token_allowed", "too_large",
+                                     "no_answer",   "device_lost",  "constraint"};
 static_assert(std::size(kFailures) == kFailureCauses);
 
 // Seconds: the host's part of a step is well below a millisecond, the runner's may be a second.

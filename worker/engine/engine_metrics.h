@@ -25,8 +25,9 @@ enum class FailureCause : uint8_t {
   kTooLarge,        // its tokens never fit in the cache
   kNoAnswer,        // the beam search found too few answers
   kDeviceLost,
+  kConstraint,  // its grammar cannot go on
 };
-inline constexpr size_t kFailureCauses = 6;
+inline constexpr size_t kFailureCauses = 7;
 
 struct EngineTotals {
   uint64_t steps = 0;
@@ -36,6 +37,7 @@ struct EngineTotals {
   uint64_t discarded_tokens = 0;
   uint64_t probes = 0;
   uint64_t windows_used_up = 0;
+  uint64_t constrained_rows = 0;
   SchedulerTotals scheduler;  // of kSchedulerCounts
   CacheTotals cache;
   std::array<uint64_t, 9> choices_ended{};        // by EndReason
@@ -53,7 +55,9 @@ inline constexpr Counted<EngineTotals> kEngineCounts[] = {
     {&EngineTotals::probes, "quire_worker_idle_probes_total",
      "steps that only prove that the worker can"},
     {&EngineTotals::windows_used_up, "quire_worker_windows_used_up_total",
-     "times that a choice waited for its taker"}};
+     "times that a choice waited for its taker"},
+    {&EngineTotals::constrained_rows, "quire_worker_constrained_rows_total",
+     "rows of steps that were sampled under a grammar"}};
 
 // A step that has been committed; idle probes are not counted.
 struct StepSeen {

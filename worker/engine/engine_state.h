@@ -29,13 +29,15 @@ struct Engine::State {
     StepWork work;
     int64_t launched_us = 0;
     int64_t predicted_us = 0;
-    bool probe = false;  // the idle probe alone
+    bool probe = false;        // the idle probe alone
+    bool constrained = false;  // the next step waits: the grammars of its rows need its samples
   };
 
   State(const EngineOptions& engine_options, Runner& step_runner, StepProgress& step_progress);
 
   // --- commands
   void On(SubmitCommand command, int64_t now_us);
+  void On(GrammarCommand command, int64_t now_us);
   void On(const CancelCommand& command, int64_t now_us);
   void On(const FinishCommand& command, int64_t now_us);
   void On(const GrantCommand& command, int64_t now_us);
@@ -47,6 +49,8 @@ struct Engine::State {
   std::optional<Refused> RefusalOf(const SubmitCommand& command, int64_t now_us);
   void Accept(SubmitCommand command);
   void AddChoice(Request& request, uint32_t index);
+  void CountAttempt(Request& request);
+  void Enter(Request& request);
 
   // --- the round
   void ReserveStep();
@@ -63,6 +67,12 @@ struct Engine::State {
   void TellToken(Choice& choice, const SampledToken& sample, int64_t now_us);
   void Report(int64_t now_us, EngineOutput& output);
   void ReportCache(EngineOutput& output);
+
+  // --- constraints (engine_constraints.cc)
+  void RefuseLate(Request& request, Refused refused);
+  bool BeginTexts(const Launched& step);
+  void JudgeText(Choice& choice);
+  std::string NoTokenMessage(const Choice& choice) const;
 
   // --- beam search
   void StartBeams(Request& request);
@@ -104,7 +114,8 @@ struct Engine::State {
   SamplingParams probe_sampling;
   int64_t next_probe_us = 0;  // the first one is the canary of start-up
 
-  size_t waiting_requests = 0;  // accepted; no choice of theirs has been in a batch
+  size_t constrained_choices = 0;  // that have not ended
+  size_t waiting_requests = 0;     // accepted; no choice of theirs has been in a batch
   uint64_t next_sequence = 1;
   uint64_t next_arrival = 1;
   int64_t record_us = 0;                   // the time for records: the call's, or the step's end

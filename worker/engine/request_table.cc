@@ -114,6 +114,11 @@ void RequestTable::Retire(Request& request) {
   live_.erase(found);
 }
 
+void RequestTable::Forget(Request& request) {
+  QUIRE_CHECK(!request.StepsInFlight() && !request.counted);
+  QUIRE_CHECK(live_.erase(request.key()) == 1);
+}
+
 void RequestTable::Sweep() {
   std::erase_if(retired_, [](const auto& request) { return !request->StepsInFlight(); });
 }
@@ -123,12 +128,14 @@ void RequestTable::CheckInvariants() const {
   for (const auto& [key, request] : live_) {
     QUIRE_CHECK(key == request->key());
     QUIRE_CHECK(request->open_choices > 0);
+    QUIRE_CHECK(request->counted == (request->compiling == 0));
     size_t open = 0;
     for (const std::unique_ptr<Choice>& choice : request->choices) {
       open += !choice->ended;
       QUIRE_CHECK(choice->request == request.get());
       const bool placed = choice->place != SequencePlace::kNone;
-      QUIRE_CHECK(placed == (!choice->ended && request->beams == nullptr));
+      const bool waits_for_grammar = request->compiling != 0;
+      QUIRE_CHECK(placed == (!choice->ended && request->beams == nullptr && !waits_for_grammar));
       QUIRE_CHECK(!placed || choice->OutputCount() < choice->output_limit);
       QUIRE_CHECK(choice->OutputCount() <= choice->window_end || choice->ended);
     }

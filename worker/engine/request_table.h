@@ -65,6 +65,10 @@ struct Request {
   int64_t launched_us = kNeverMicros;     // the first step that names it
   int64_t first_token_us = kNeverMicros;  // its first sample
   PrefillChunks prefill;
+  // Of a constrained request: its grammar, or what it waits for, without pages (SubmitCommand).
+  std::shared_ptr<const grammar::Grammar> grammar;
+  uint64_t compiling = 0;
+  bool counted = false;          // as accepted
   std::unique_ptr<Beams> beams;  // of a beam search; the choices are then its answers
 
   WireKey key() const { return {router, submit.key.request}; }
@@ -88,6 +92,8 @@ class RequestTable {
 
   // The request has ended: all its choices have. It stays in memory while steps in flight name it.
   void Retire(Request& request);
+  // The request is refused after all: nothing of it remains. Requires: no step has named it.
+  void Forget(Request& request);
   // Frees ended requests that no step names any more.
   void Sweep();
 

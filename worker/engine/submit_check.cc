@@ -91,6 +91,7 @@ std::vector<std::string> ServedFeatures(const EngineOptions& options) {
     features.emplace_back(feature);
   }
   if (options.prefix_caching) features.emplace_back(kFeatureSnapshot);
+  if (options.masks != nullptr) features.emplace_back(kFeatureConstraint);
   if (options.max_choices > 1) features.emplace_back(kFeatureChoices);
   return features;
 }
@@ -124,6 +125,10 @@ std::optional<Refused> CheckSubmit(const Submit& submit, const EngineOptions& op
       return Refuse(RefusalCode::kInvalid, std::string(problem->field),
                     std::string(problem->message));
     }
+  }
+  if (submit.sampling.beam_width > 0 && submit.constraint.kind != ConstraintKind::kNone) {
+    return Refuse(RefusalCode::kInvalid, "constraint",
+                  "is not served together with a beam search; leave one of them out");
   }
   return CheckFeatures(submit, options);
 }

@@ -113,7 +113,9 @@ absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request) {
   }
   plan.kv_bytes = plan.page_count * request.kv.page_bytes;
   if (plan.page_count < plan.pages_per_sequence) return DoesNotFit(request, plan.kv_bytes, left);
-  plan.free_bytes = left - plan.kv_bytes;
+  const int64_t rest = left - plan.kv_bytes;
+  if (request.constraint_bytes <= rest) plan.constraint_bytes = request.constraint_bytes;
+  plan.free_bytes = rest - plan.constraint_bytes;
   return plan;
 }
 
@@ -127,6 +129,9 @@ std::string MemoryPlanText(const MemoryPlan& plan, const MemoryRequest& request)
                         BytesText(plan.kv_bytes), plan.page_count, request.kv.block_size,
                         kernels::KvTypeName(request.kv.type),
                         plan.page_count / plan.pages_per_sequence, request.max_model_len);
+  if (plan.constraint_bytes > 0) {
+    absl::StrAppendFormat(&text, "\n  grammars  %8s  at most", BytesText(plan.constraint_bytes));
+  }
   absl::StrAppendFormat(&text, "\n  free      %8s", BytesText(plan.free_bytes));
   return text;
 }

@@ -2,7 +2,7 @@
 // free memory.
 //
 // Pure functions; the caller brings the sizes and prints the plan.
-// 1. weights + workspace + kv + free = usable, ÷ workers; none is negative.
+// 1. weights + workspace + kv + constraints + free = usable, ÷ workers; none is negative.
 // 2. The pages hold at least one sequence of max_model_len, so that no accepted request can starve.
 #pragma once
 
@@ -25,6 +25,7 @@ struct MemoryRequest {
   int64_t max_num_seqs = 64;
   int64_t max_model_len = 0;
   int64_t max_num_batched_tokens = 2048;
+  int64_t constraint_bytes = 0;  // that grammars may hold, with their vocabulary; of one worker
   std::optional<int64_t> kv_cache_memory_bytes;  // of one worker, when the operator sets it
 };
 
@@ -34,6 +35,7 @@ struct MemoryPlan {
   int64_t weight_bytes = 0;
   int64_t workspace_bytes = 0;
   int64_t kv_bytes = 0;
+  int64_t constraint_bytes = 0;  // as requested, or 0: there is no room
   int64_t free_bytes = 0;
   int64_t page_count = 0;
   int64_t pages_per_sequence = 0;  // of max_model_len

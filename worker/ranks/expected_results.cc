@@ -7,6 +7,7 @@ namespace quire {
 ExpectedResults::ExpectedResults(const StepLimits& limits, int max_in_flight)
     : limits_(limits),
       sequence_of_row_(static_cast<size_t>(limits.max_rows)),
+      constrained_row_(static_cast<size_t>(limits.max_rows)),
       steps_(static_cast<size_t>(max_in_flight)) {}
 
 void ExpectedResults::Clear() {
@@ -24,10 +25,14 @@ void ExpectedResults::Launch(std::span<const std::byte> packet) {
   step.scored.clear();
   for (const RowBirth& birth : plan_.born) {
     sequence_of_row_[static_cast<size_t>(birth.row)] = birth.sequence;
+    constrained_row_[static_cast<size_t>(birth.row)] = birth.constrained;
   }
+  constrained_.clear();
   for (const StepRow& row : plan_.rows) {
     if (row.sample) {
-      step.samples.push_back({row.row, sequence_of_row_[static_cast<size_t>(row.row)]});
+      const size_t at = static_cast<size_t>(row.row);
+      step.samples.push_back({row.row, sequence_of_row_[at]});
+      if (constrained_row_[at]) constrained_.push_back(sequence_of_row_[at]);
     }
     for (int32_t i = 0; i < row.score_count; ++i) step.scored.push_back(row.score_from + i + 1);
   }

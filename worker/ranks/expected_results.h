@@ -23,6 +23,8 @@ class ExpectedResults {
   void Clear();
   // The engine's own packet, in order of launch.
   void Launch(std::span<const std::byte> packet);
+  // The sequences of the newest step whose samples have masks, in the order of its rows.
+  std::span<const uint64_t> constrained() const { return constrained_; }
   // Whether `result` answers the oldest step in flight, row by row and position by position.
   bool Fits(const StepResult& result) const;
   // The oldest step has been answered.
@@ -42,8 +44,10 @@ class ExpectedResults {
   const StepLimits limits_;
   StepPlan plan_;                          // reused
   std::vector<uint64_t> sequence_of_row_;  // by row, of those alive
-  std::vector<Step> steps_;                // a ring
-  size_t first_ = 0;                       // the oldest in flight
+  std::vector<bool> constrained_row_;      // the same
+  std::vector<uint64_t> constrained_;
+  std::vector<Step> steps_;  // a ring
+  size_t first_ = 0;         // the oldest in flight
   size_t count_ = 0;
 };
 

@@ -17,11 +17,62 @@ constexpr int64_t kLastWordMicros = 1'000'000;
 constexpr int64_t kLookAtDeviceMicros = 50;
 constexpr int64_t kLookAtMemoryMicros = 1'000'000;
 
+// The masks that the engine sends behind the packet of a step: they come while the step computes.
+// The engine sends no later packet before the step's result.
+class ReceivedMasks final : public StepMasks {
+ public:
+  explicit ReceivedMasks(HostChannel& channel) : channel_(channel) {}
+
+  // A step begins, and waits for its masks at most until then.
+  void Expect(const StepLimits& limits, int64_t until_us) {
+    limits_ = limits;
+    until_us_ = until_us;
+  }
+  void Take(std::span<const std::byte> bytes) {
+    failed_ = failed_ || !DecodeRankMasks(bytes, limits_, masks_).ok();
+  }
+  std::span<const uint32_t> MaskOf(uint64_t sequence) override {
+    if (Find(sequence) == masks_.sequences.size() && !failed_) Receive();
+    const size_t index = Find(sequence);
+    if (failed_ || index == masks_.sequences.size()) {
+      failed_ = true;
+      return {};
+    }
+    used_ = true;
+    return masks_.Of(index);
+  }
+  // A step has ended: masks that it has taken are of no use to the next one.
+  void EndStep() {
+    if (std::exchange(used_, false)) masks_.sequences.clear();
+  }
+  bool failed() const { return failed_; }
+
+ private:
+  size_t Find(uint64_t sequence) const {
+    const auto found = std::find(masks_.sequences.begin(), masks_.sequences.end(), sequence);
+    return static_cast<size_t>(found - masks_.sequences.begin());
+  }
+  void Receive() {
+    const ChannelState state = channel_.Receive(message_, until_us_);
+    const bool masks = message_.kind == static_cast<uint32_t>(RankMessage::kMasks);
+    if (state == ChannelState::kOk && masks) return Take(message_.bytes);
+    failed_ = true;
+  }
+
+  HostChannel& channel_;
+  StepLimits limits_;
+  int64_t until_us_ = 0;
+  ChannelMessage message_;
+  RankMasks masks_;
+  bool used_ = false;
+  bool failed_ = false;
+};
+
 // A rank between its setup and its end.
 class Rank {
  public:
   Rank(HostChannel& channel, const GroupOpener& open_group, const RankBuilder& build)
-      : channel_(channel), open_group_(open_group), build_(build) {}
+      : channel_(channel), masks_(channel), open_group_(open_group), build_(build) {}
 
   absl::Status Serve() {
     ChannelMessage message;
@@ -45,6 +96,9 @@ class Rank {
         return SetUp(message.bytes);
       case RankMessage::kStep:
         return Step(message.bytes);
+      case RankMessage::kMasks:
+        masks_.Take(message.bytes);
+        return Checked(absl::OkStatus());
       default:
         return absl::InternalError("the line from the engine is damaged");
     }
@@ -59,7 +113,7 @@ class Rank {
     const RankProgress progress = [this] {
       channel_.Send(static_cast<uint32_t>(RankMessage::kProgress), {}, {}, Soon());
     };
-    QUIRE_ASSIGN_OR_RETURN(program_, build_(setup_, *communicator_, progress));
+    QUIRE_ASSIGN_OR_RETURN(program_, build_({setup_, *communicator_, masks_}, progress));
     EncodeRankReady(program_->Describe(), bytes_);
     return Tell(RankMessage::kReady);
   }
@@ -70,7 +124,9 @@ class Rank {
       return absl::InternalError("the line from the engine is damaged");
     }
     std::memcpy(&wait_micros, bytes.data(), sizeof(wait_micros));
-    communicator_->SetDeadline(std::clamp<int64_t>(wait_micros, 1, int64_t{1} << 50));
+    wait_micros = std::clamp<int64_t>(wait_micros, 1, int64_t{1} << 50);
+    communicator_->SetDeadline(wait_micros);
+    masks_.Expect(setup_.limits, kernels::FutexNowMicros() + wait_micros);
     const std::span<const std::byte> packet = bytes.subspan(kRankStepBytes);
     flights_.push_back(PacketDigest(packet));
     if (program_->MaxInFlight() > 1) return Checked(program_->Launch(packet));
@@ -94,6 +150,7 @@ class Rank {
   }
 
   absl::Status TellResult() {
+    masks_.EndStep();
     result_.digest = ChainDigest(result_.digest, flights_.front(), result_.step);
     flights_.erase(flights_.begin());  // there are one or two
     result_.full = setup_.rank == 0;
@@ -111,7 +168,10 @@ class Rank {
 
   // The result of a part of a step; a failed collective takes precedence.
   absl::Status Checked(const absl::Status& status) const {
-    if (communicator_->failure() == kernels::CommFailure::kNone) return status;
+    if (communicator_ == nullptr || communicator_->failure() == kernels::CommFailure::kNone) {
+      if (!masks_.failed()) return status;
+      return absl::InternalError("the masks of a step did not come, or are damaged");
+    }
     return absl::UnavailableError(AbslView(std::string("a collective failed: ") +
                                            kernels::CommFailureName(communicator_->failure())));
   }
@@ -140,6 +200,7 @@ class Rank {
   static int64_t Soon() { return kernels::FutexNowMicros() + kLastWordMicros; }
 
   HostChannel& channel_;
+  ReceivedMasks masks_;
   const GroupOpener& open_group_;
   const RankBuilder& build_;
   RankSetup setup_;

@@ -22,6 +22,7 @@
 #include "kernels/communicator.h"
 #include "worker/ranks/host_channel.h"
 #include "worker/ranks/rank_messages.h"
+#include "worker/runner/step_masks.h"
 
 namespace quire {
 
@@ -55,8 +56,14 @@ class RankProgram {
 
 // Called now and then while it loads, so that a slow disk is not mistaken for a stuck rank.
 using RankProgress = std::function<void()>;
+// What a rank's program is built with; all of it outlives the program.
+struct RankParts {
+  const RankSetup& setup;
+  kernels::Communicator& communicator;
+  StepMasks& masks;
+};
 using RankBuilder = std::function<absl::StatusOr<std::unique_ptr<RankProgram>>(
-    const RankSetup& setup, kernels::Communicator& communicator, const RankProgress& progress)>;
+    const RankParts& parts, const RankProgress& progress)>;
 
 // The collectives of the rank's group; the result outlives ServeRank.
 using GroupOpener = std::function<absl::StatusOr<kernels::SharedGroup*>(const RankSetup& setup)>;

@@ -97,19 +97,39 @@ void RankGroup::Launch(std::span<const std::byte> packet, int64_t /*now_us*/) {
   EncodeRankStep({flight.limit_us}, head_);
   const int64_t now_us = FutexNowMicros();
   if (flights_.empty()) last_end_us_ = now_us;
+  if (!SendAll(RankMessage::kStep, head_, packet, now_us + flight.limit_us)) return;
+  flights_.push_back(flight);
+  expected_.Launch(packet);
+  if (!expected_.constrained().empty()) SendMasks(now_us + flight.limit_us);
+}
+
+bool RankGroup::SendAll(RankMessage kind, std::span<const std::byte> head,
+                        std::span<const std::byte> body, int64_t until_us) {
   for (int rank = 0; rank < options_.setup.size; ++rank) {
     const ChannelState sent = mine_->channels[static_cast<size_t>(rank)]->Send(
-        static_cast<uint32_t>(RankMessage::kStep), head_, packet, now_us + flight.limit_us);
+        static_cast<uint32_t>(kind), head, body, until_us);
     if (sent == ChannelState::kOk) continue;
     if (sent == ChannelState::kDeadline) {
       Lose(*mine_, RankFailure::kDeadline, RankText(rank) + " takes no packets");
     } else if (sent == ChannelState::kDamaged) {
       Lose(*mine_, RankFailure::kDamaged, RankText(rank) + ": its ring is damaged");
     }
-    return;
+    return false;
   }
-  flights_.push_back(flight);
-  expected_.Launch(packet);
+  return true;
+}
+
+// The ranks compute the step meanwhile, and need the masks at its end.
+void RankGroup::SendMasks(int64_t until_us) {
+  QUIRE_CHECK_MSG(options_.masks != nullptr, "rows are constrained by nothing");
+  masks_.sequences.assign(expected_.constrained().begin(), expected_.constrained().end());
+  masks_.words.clear();
+  for (const uint64_t sequence : masks_.sequences) {
+    const std::span<const uint32_t> mask = options_.masks->MaskOf(sequence);
+    masks_.words.insert(masks_.words.end(), mask.begin(), mask.end());
+  }
+  EncodeRankMasks(masks_, head_);
+  SendAll(RankMessage::kMasks, head_, {}, until_us);
 }
 
 void RankGroup::Collect(StepResult& result) {

@@ -34,6 +34,7 @@
 #include "worker/ranks/rank_messages.h"
 #include "worker/ranks/rank_metrics.h"
 #include "worker/runner/runner.h"
+#include "worker/runner/step_masks.h"
 
 namespace quire {
 
@@ -47,6 +48,7 @@ struct RankGroupOptions {
   RankSetup setup;       // `rank` is filled in
   std::string identity;  // what every rank must report of itself
   int max_in_flight = 1;
+  StepMasks* masks = nullptr;  // of constrained rows; outlives the group
   int64_t step_timeout_us = 5'000'000;
   const StepProgress* progress = nullptr;  // the engine's; outlives the group
   // What is known of the ranks' devices when they were lost, in one line for the log; may be
@@ -89,6 +91,10 @@ class RankGroup final : public Runner {
 
   // --- the engine's thread
   void Adopt(std::shared_ptr<Generation> generation);
+  // To all ranks. False: the group is lost.
+  bool SendAll(RankMessage kind, std::span<const std::byte> head, std::span<const std::byte> body,
+               int64_t until_us);
+  void SendMasks(int64_t until_us);
   bool ReceiveResult(int rank, int64_t start_us, const Flight& flight, RankResult& result);
 
   // --- the supervising thread
@@ -128,6 +134,7 @@ class RankGroup final : public Runner {
   RankResult result_;                 // reused
   std::vector<int64_t> device_free_;  // by rank, bytes
   std::vector<std::byte> head_;
+  RankMasks masks_;  // reused
 
   // The supervising thread.
   std::thread supervisor_;

@@ -150,6 +150,24 @@ void EncodeRankStep(const RankStep& step, std::vector<std::byte>& bytes) {
   out.End();
 }
 
+void EncodeRankMasks(const RankMasks& masks, std::vector<std::byte>& bytes) {
+  FlatWriter out(bytes);
+  out.PutList(masks.sequences);
+  out.PutList(masks.words);
+  out.End();
+}
+
+absl::Status DecodeRankMasks(std::span<const std::byte> bytes, const StepLimits& limits,
+                             RankMasks& masks) {
+  FlatReader in(bytes);
+  const int64_t each = (int64_t{limits.vocab_size} + 31) / 32;
+  in.GetList(masks.sequences, limits.max_rows);
+  in.GetList(masks.words, limits.max_rows * each);
+  const bool fits = masks.words.size() == masks.sequences.size() * static_cast<size_t>(each);
+  if (!in.ok() || !in.AtEnd() || !fits) return InvalidArgument("the masks of a step are damaged");
+  return absl::OkStatus();
+}
+
 void EncodeRankResult(const RankResult& result, std::vector<std::byte>& bytes) {
   FlatWriter out(bytes);
   out.Put(result.step.number);

@@ -16,7 +16,7 @@
 
 namespace quire {
 
-inline constexpr uint32_t kRankMessagesVersion = 3;
+inline constexpr uint32_t kRankMessagesVersion = 4;
 inline constexpr size_t kMaxRankTextBytes = 4096;
 
 enum class RankMessage : uint32_t {
@@ -24,6 +24,7 @@ enum class RankMessage : uint32_t {
   kSetup = 1,  // RankSetup, once
   kStep,       // RankStep and the packet
   kLeave,      // nothing
+  kMasks,      // RankMasks, behind the packet of a step that samples constrained rows
   // from a rank
   kProgress = 16,  // nothing: it still loads
   kReady,          // RankReady, once
@@ -54,6 +55,17 @@ struct RankStep {
   int64_t wait_micros = 0;  // how long its collectives may wait
 };
 
+// The masks of a step's constrained rows.
+struct RankMasks {
+  std::vector<uint64_t> sequences;
+  std::vector<uint32_t> words;  // [sequences, words of a mask]
+
+  std::span<const uint32_t> Of(size_t index) const {
+    const size_t each = sequences.empty() ? 0 : words.size() / sequences.size();
+    return std::span(words).subspan(index * each, each);
+  }
+};
+
 struct RankResult {
   uint64_t digest = 0;            // after this step
   bool full = false;              // `step` has samples and scores, else only its number and time
@@ -70,6 +82,11 @@ absl::Status DecodeRankReady(std::span<const std::byte> bytes, RankReady& ready)
 // The header of a packet.
 inline constexpr size_t kRankStepBytes = 8;
 void EncodeRankStep(const RankStep& step, std::vector<std::byte>& bytes);
+
+void EncodeRankMasks(const RankMasks& masks, std::vector<std::byte>& bytes);
+// `masks` keeps its memory; unspecified after a failure.
+absl::Status DecodeRankMasks(std::span<const std::byte> bytes, const StepLimits& limits,
+                             RankMasks& masks);
 
 void EncodeRankResult(const RankResult& result, std::vector<std::byte>& bytes);
 // `result` keeps its memory; unspecified after a failure.

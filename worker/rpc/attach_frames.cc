@@ -168,7 +168,15 @@ void AttachSession::Assembled(const AttemptKey& key) {
 
 void AttachSession::Submitted(SubmitCommand command) {
   const AttemptKey key = command.submit.key;
-  const Live live{static_cast<uint32_t>(command.submit.choices.size())};
+  if (command.submit.constraint.kind != ConstraintKind::kNone) {
+    Refused refused = host_.Compile(command);
+    if (refused.code != RefusalCode::kUnspecified) {
+      refused.key = key;
+      RememberTrace(command.submit, refused);
+      return Refuse(std::move(refused));
+    }
+  }
+  const Live live{static_cast<uint32_t>(command.submit.choices.size()), command.compiling};
   EngineCommand pushed(std::move(command));
   if (host_.Push(std::move(pushed))) {
     live_.emplace(key, live);
@@ -176,6 +184,7 @@ void AttachSession::Submitted(SubmitCommand command) {
   }
   Refused refused{key, RefusalCode::kQueueFull, "", "the worker's queue is full",
                   kQueueFullRetryMs};
+  if (live.compiling != 0) host_.StopCompiling(live.compiling);
   RememberTrace(std::get<SubmitCommand>(pushed).submit, refused);
   Refuse(std::move(refused));
 }
@@ -202,6 +211,14 @@ void AttachSession::EndAssembling(const AttemptKey& key, uint32_t choice, bool o
   if (output.ended.empty()) return;
   output.ended.back().last_choice = all_ended;
   AddToBacklog(output);
+}
+
+// The attempt is over, or this Attach.
+void AttachSession::Forget(const AttemptKey& key) {
+  const auto found = live_.find(key);
+  if (found == live_.end()) return;
+  if (found->second.compiling != 0) host_.StopCompiling(found->second.compiling);
+  live_.erase(found);
 }
 
 bool AttachSession::FindLive(const AttemptKey& key, uint32_t choice, std::string_view what) {

@@ -119,6 +119,25 @@ void AttachHub::PayOwed() {
   owed_timer_.SetIn(kOwedRetryInterval, [this] { PayOwed(); });
 }
 
+Refused AttachHub::Compile(SubmitCommand& command) {
+  QUIRE_CHECK_MSG(compiler_ != nullptr, "the hello lists what this worker cannot compile");
+  const RouterInstance router = command.router;
+  const AttemptKey key = command.submit.key;
+  auto number = std::make_shared<uint64_t>(0);  // known when the result comes
+  ConstraintCompiler::Started started = compiler_->Start(
+      command.submit.constraint, command.submit.tenant,
+      [this, router, key, number, alive = alive_](const ConstraintCompiler::Result& result) {
+        if (!*alive) return;
+        Owe(GrammarCommand{router, key, *number, result.grammar, result.refused});
+      });
+  *number = started.number;
+  command.compiling = started.number;
+  command.grammar = std::move(started.result.grammar);
+  return started.result.refused;
+}
+
+void AttachHub::StopCompiling(uint64_t number) { compiler_->Leave(number); }
+
 bool AttachHub::Push(EngineCommand&& command) {
   return owed_.empty() && engine_.TryPush(std::move(command));
 }

@@ -10,7 +10,8 @@
 //  3. When the engine has lost its device, every Attach ends with an explanation, and none is
 //     accepted until the device has computed a token again; then routers are greeted with another
 //     epoch.
-//  4. Commands that must arrive (RouterLost, Drain) are kept and retried; others may be refused.
+//  4. Commands that must arrive (RouterLost, Drain, grammars) are kept and retried; others may be
+//     refused.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@
 
 #include "common/log/log.h"
 #include "common/runtime/timer.h"
+#include "worker/constrain/constraint_compiler.h"
 #include "worker/engine/engine_driver.h"
 #include "worker/rpc/attach_session.h"
 
@@ -63,6 +65,10 @@ class AttachHub final : private SessionHost {
   // first Accept.
   void LimitUnsentHashes(size_t hashes) { max_unsent_hashes_ = hashes; }
 
+  // What compiles the constraints of Submits; outlives the hub. Before the first Accept; without it
+  // the Hello must not list the feature.
+  void SetCompiler(ConstraintCompiler* compiler) { compiler_ = compiler; }
+
   // Makes the epoch that follows a lost device; called when the device is back. Before the first
   // Accept; a hub without this function aborts when a device is lost.
   void SetEpochSource(std::function<Epoch()> source) { next_epoch_ = std::move(source); }
@@ -86,6 +92,8 @@ class AttachHub final : private SessionHost {
 
  private:
   AttachVerdict OnHello(AttachSession& session) override;
+  Refused Compile(SubmitCommand& command) override;
+  void StopCompiling(uint64_t number) override;
   bool Push(EngineCommand&& command) override;
   void RanLate(Micros due) override;
   StepFrame Pulse() const override;
@@ -117,6 +125,7 @@ class AttachHub final : private SessionHost {
   EngineDriver& engine_;
   Logger& log_;
   RpcMetrics& metrics_;
+  ConstraintCompiler* compiler_ = nullptr;
 
   size_t max_unsent_hashes_ = kMaxUnsentHashes;
   uint64_t last_session_ = 0;
@@ -126,7 +135,7 @@ class AttachHub final : private SessionHost {
   std::deque<RouterInstance> remembered_;  // keys of newest_attach_, oldest first
   std::vector<EngineOutput>
       outputs_;                     // from the engine; returned with the next ones that are taken
-  std::deque<EngineCommand> owed_;  // at most two per session, and the Drain
+  std::deque<EngineCommand> owed_;  // at most two per session, a grammar per attempt, the Drain
   Timer owed_timer_{executor_};
   // For the step that began at late_step_: how much of it this process was held up, as known until
   // late_until_.

@@ -65,7 +65,7 @@ void AttachSession::End(const absl::Status& why, std::string_view parting, bool 
   state_ = State::kClosing;
   if (!parting.empty()) stream_->Write(EncodeAttachRefused(parting, fenced));
   stream_->Close();
-  live_.clear();
+  while (!live_.empty()) Forget(live_.begin()->first);
   assembling_.clear();
   backlog_ = StepFrame();
   ArmTick(Now() + kCloseGrace);
@@ -121,11 +121,11 @@ void AttachSession::Deliver(RouterOutput& output) {
   std::erase_if(output.ended, is_stale);
   std::erase_if(output.refused, is_stale);
   for (const Ended& ended : output.ended) {
-    if (ended.last_choice || QUIRE_BUG(one_end_ends_the_attempt)) live_.erase(ended.key);
+    if (ended.last_choice || QUIRE_BUG(one_end_ends_the_attempt)) Forget(ended.key);
   }
   for (const Refused& refused : output.refused) {
     metrics_.refusals[static_cast<size_t>(refused.code)]->Add();
-    live_.erase(refused.key);
+    Forget(refused.key);
     host_.OnRefused(router_.instance, refused);
   }
   // Events that the engine sent to an older Attach of this router have higher numbers.

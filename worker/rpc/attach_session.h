@@ -53,6 +53,11 @@ class SessionHost {
   virtual ~SessionHost() = default;
   // OK makes this session the session of its router.
   virtual AttachVerdict OnHello(AttachSession& session) = 0;
+  // Of a Submit with a constraint: fills in its grammar, or the number of what compiles it. A
+  // refusal with a code: neither.
+  virtual Refused Compile(SubmitCommand& command) = 0;
+  // The attempt with that number waits no longer; others are ignored.
+  virtual void StopCompiling(uint64_t number) = 0;
   // False: there is no room, and the command is unchanged.
   virtual bool Push(EngineCommand&& command) = 0;
   // A timer that was due then runs only now: this process was held up.
@@ -111,6 +116,7 @@ class AttachSession final : public FrameStream::Receiver {
   enum class State { kAwaitingHello, kAttached, kClosing, kGone };
   struct Live {
     uint32_t choices = 1;
+    uint64_t compiling = 0;  // the number of its constraint, while it compiled
   };
   struct Assembly {
     SubmitCommand command;
@@ -140,6 +146,7 @@ class AttachSession final : public FrameStream::Receiver {
   void Assembled(const AttemptKey& key);
   void EndAssembling(const AttemptKey& key, uint32_t choice, bool one_choice, EndReason reason);
   // True when the attempt is live and has this choice; an unknown choice ends the Attach.
+  void Forget(const AttemptKey& key);
   bool FindLive(const AttemptKey& key, uint32_t choice, std::string_view what);
   void PushOrEnd(EngineCommand command);
   void Refuse(Refused refused);

@@ -26,7 +26,7 @@ CpuRunner::CpuRunner(kernels::LoadedProgram& program, CpuRunnerOptions options)
     : program_(program),
       options_(std::move(options)),
       ahead_(options_.max_in_flight > 1 && program.MaxInFlight() >= options_.max_in_flight),
-      rows_(options_.limits) {
+      rows_(options_.limits, options_.masks) {
   QUIRE_CHECK(options_.max_in_flight >= 1);
   QUIRE_CHECK(options_.now_us != nullptr);
   in_flight_.reserve(static_cast<size_t>(options_.max_in_flight));

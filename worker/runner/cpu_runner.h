@@ -25,7 +25,8 @@ namespace quire {
 
 struct CpuRunnerOptions {
   StepLimits limits;
-  int max_in_flight = 1;  // more gains nothing on a CPU; tests use 2
+  int max_in_flight = 1;       // more gains nothing on a CPU; tests use 2
+  StepMasks* masks = nullptr;  // of constrained rows; outlives the runner
   // The engine's clock, for StepResult::elapsed_us. Not empty: stuck steps are detected by it.
   std::function<int64_t()> now_us;
 };

@@ -18,7 +18,7 @@ TopTokens TopOf(const kernels::SampleOutput& output) {
 
 }  // namespace
 
-RowTable::RowTable(const StepLimits& limits) : limits_(limits) {
+RowTable::RowTable(const StepLimits& limits, StepMasks* masks) : limits_(limits), masks_(masks) {
   QUIRE_CHECK(limits_.max_rows > 0 && limits_.groups > 0 && limits_.vocab_size > 0);
   rows_.resize(static_cast<size_t>(limits_.max_rows));
   for (Row& row : rows_) row.tables.resize(static_cast<size_t>(limits_.groups));
@@ -33,6 +33,9 @@ RowTable::RowTable(const StepLimits& limits) : limits_(limits) {
   table_changes_.reserve(MaxAppends(limits_));
   sampling_.reserve(kMaxBatchesAhead * rows_.size());
   sample_outputs_.reserve(rows_.size());
+  if (masks_ == nullptr) return;
+  late_.reserve(rows_.size());
+  nothing_.resize((static_cast<size_t>(limits_.vocab_size) + 31) / 32);
 }
 
 void RowTable::Apply(const StepPlan& plan) {
@@ -43,7 +46,9 @@ void RowTable::Apply(const StepPlan& plan) {
   for (const RowBirth& birth : plan.born) {
     Row& row = rows_[birth.row];
     QUIRE_CHECK_MSG(!row.alive, "a row is born twice");
+    QUIRE_CHECK_MSG(!birth.constrained || masks_ != nullptr, "a row's masks come from nowhere");
     row.alive = true;
+    row.constrained = birth.constrained;
     row.sequence = birth.sequence;
     row.prompt_length = birth.prompt_length;
     row.computed = 0;
@@ -111,6 +116,7 @@ const kernels::StepBatch& RowTable::BuildBatch(const StepPlan& plan) {
   sampled_tokens_.clear();
   sample_rows_.clear();
   sample_slots_.clear();
+  late_.clear();
   for (const PlannedCopy& copy : plan.copies) copies_.push_back({copy.from, copy.to});
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const StepRow& planned = plan.rows[i];
@@ -134,7 +140,8 @@ const kernels::StepBatch& RowTable::BuildBatch(const StepPlan& plan) {
             .sample_rows = sample_rows_,
             .sample_outputs = sample_outputs_,
             .table_changes = table_changes_,
-            .sample_slots = sample_slots_};
+            .sample_slots = sample_slots_,
+            .late_masks = late_.empty() ? nullptr : this};
   return batch_;
 }
 
@@ -167,11 +174,17 @@ void RowTable::AddToBatch(const StepRow& planned, int32_t index) {
   }
   batch_row.block_tables = std::span(table_spans_).subspan(span_base, row.tables.size());
   batch_rows_.push_back(batch_row);
-  if (!planned.sample) return;
-  QUIRE_CHECK(end >= row.prompt_length);
+  if (planned.sample) AddSample(planned, row);
+}
+
+void RowTable::AddSample(const StepRow& planned, Row& row) {
   sampled_tokens_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
   // If its prompt's last token were unknown there would be none: a prompt is always known.
-  QUIRE_CHECK(known >= row.prompt_length);
+  QUIRE_CHECK(static_cast<int64_t>(row.tokens.size()) >= row.prompt_length);
+  if (row.constrained) {
+    QUIRE_CHECK_MSG(row.unknown == 0, "a constrained row runs ahead of its samples");
+    late_.push_back({sample_rows_.size(), planned.row});
+  }
   sample_rows_.push_back(row.sampler.Row(
       std::span<const TokenId>(row.tokens).subspan(static_cast<size_t>(row.prompt_length)),
       row.unknown));
@@ -181,6 +194,19 @@ void RowTable::AddToBatch(const StepRow& planned, int32_t index) {
   if (QUIRE_BUG(noise_keyed_by_batch_slot)) {
     sample_rows_.back().choice = static_cast<uint32_t>(planned.row);
   }
+}
+
+void RowTable::Fill() {
+  for (size_t i = 0; i < late_.size(); ++i) {
+    const size_t whose = QUIRE_BUG(mask_of_the_neighbour) && i > 0 ? i - 1 : i;
+    const std::span<const uint32_t> mask =
+        masks_->MaskOf(rows_[static_cast<size_t>(late_[whose].row)].sequence);
+    QUIRE_CHECK(mask.empty() || mask.size() == nothing_.size());
+    RowSampler& sampler = rows_[static_cast<size_t>(late_[i].row)].sampler;
+    sample_rows_[late_[i].sample].allowed_mask =
+        mask.empty() ? std::span<const uint32_t>(nothing_) : sampler.Restrict(mask);
+  }
+  late_.clear();
 }
 
 void RowTable::AddScores(const StepRow& planned, int32_t index) {

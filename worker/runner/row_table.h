@@ -8,6 +8,8 @@
 // 2. A plan that contradicts the rows' state is a bug of this worker and ends the process.
 // 3. Samples are taken in the order in which batches were built; the samples of a row that has been
 //    retired since are reported and not kept.
+// 4. A constrained row is sampled only when all its outputs are known, by the mask that comes while
+//    the batch runs.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +18,16 @@
 
 #include "kernels/step_batch.h"
 #include "worker/core/step_plan.h"
+#include "worker/runner/step_masks.h"
 #include "worker/runner/step_packet.h"
 #include "worker/sample/row_sampler.h"
 
 namespace quire {
 
-class RowTable {
+class RowTable final : public kernels::LateMasks {
  public:
-  explicit RowTable(const StepLimits& limits);
+  // `masks` outlives the table; null where no row is constrained.
+  explicit RowTable(const StepLimits& limits, StepMasks* masks = nullptr);
 
   // Whether the plan samples a row by outputs that have not been taken yet. BuildBatch requires
   // that it does not.
@@ -33,6 +37,9 @@ class RowTable {
   // call on this object.
   const kernels::StepBatch& BuildBatch(const StepPlan& plan);
 
+  // Of the batch built last.
+  void Fill() override;
+
   // After the batch has run: takes its samples into the rows and reports them. `outputs`: one for
   // each of the batch's sample_rows, in their order.
   void TakeSamples(const StepPlan& plan, std::span<const kernels::SampleOutput> outputs,
@@ -41,6 +48,7 @@ class RowTable {
  private:
   struct Row {
     bool alive = false;
+    bool constrained = false;
     uint64_t sequence = 0;
     int64_t prompt_length = 0;
     int64_t computed = 0;
@@ -53,12 +61,22 @@ class RowTable {
   void Apply(const StepPlan& plan);
   void AddTokens(Row& row, std::span<const TokenId> tokens);
   void AddToBatch(const StepRow& planned, int32_t index);
+  void AddSample(const StepRow& planned, Row& row);
   void AddScores(const StepRow& planned, int32_t index);
   void TakeScores(const StepPlan& plan, std::span<const kernels::SampleOutput> outputs,
                   StepResult& result);
 
+  // A sample row whose mask has not come yet.
+  struct LateRow {
+    size_t sample = 0;  // index into sample_rows_
+    int32_t row = 0;
+  };
+
   StepLimits limits_;
+  StepMasks* const masks_;
   std::vector<Row> rows_;
+  std::vector<LateRow> late_;
+  std::vector<uint32_t> nothing_;  // the mask of a row whose mask does not come
 
   // The batch and the arrays that it points to.
   std::vector<int32_t> tokens_;

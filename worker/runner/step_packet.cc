@@ -77,6 +77,7 @@ void PutBirth(Writer& out, const RowBirth& birth) {
   out.Put(birth.choice);
   out.Put(birth.prompt_length);
   out.PutList(birth.end_ids);
+  out.Put<uint8_t>(birth.constrained ? 1 : 0);
   PutSampling(out, birth.sampling);
 }
 
@@ -92,6 +93,7 @@ absl::Status GetBirth(Reader& in, const StepLimits& limits, RowBirth& birth) {
       return Damaged("born.end_ids");
     }
   }
+  birth.constrained = in.GetFlag();
   if (!in.ok()) return Damaged("born");
   return GetSampling(in, limits, birth.sampling);
 }
@@ -206,7 +208,7 @@ absl::Status DecodeStepPlan(std::span<const std::byte> packet, const StepLimits&
   for (int32_t row : plan.retired) {
     if (row < 0 || row >= limits.max_rows) return Damaged("retired");
   }
-  const size_t births = in.Count(24, limits.max_rows);
+  const size_t births = in.Count(25, limits.max_rows);
   plan.born.resize(births);
   for (RowBirth& birth : plan.born) QUIRE_RETURN_IF_ERROR(GetBirth(in, limits, birth));
   QUIRE_RETURN_IF_ERROR(GetBlocks(in, limits, plan));

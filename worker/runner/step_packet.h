@@ -16,7 +16,7 @@
 
 namespace quire {
 
-inline constexpr uint32_t kStepPacketVersion = 2;
+inline constexpr uint32_t kStepPacketVersion = 3;
 
 // The capacity of a runner; a packet that exceeds it is refused.
 struct StepLimits {

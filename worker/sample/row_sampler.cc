@@ -118,6 +118,18 @@ kernels::SampleRow RowSampler::Row(std::span<const TokenId> outputs, int32_t unk
   return row;
 }
 
+std::span<const uint32_t> RowSampler::Restrict(std::span<const uint32_t> mask) {
+  const bool end_too_early = QUIRE_BUG(end_allowed_before_the_grammar_ends);
+  if (allowed_mask_.empty() && !end_too_early) return mask;
+  QUIRE_CHECK(allowed_mask_.empty() || mask.size() == allowed_mask_.size());
+  restricted_.assign(mask.begin(), mask.end());
+  for (size_t i = 0; i < allowed_mask_.size(); ++i) restricted_[i] &= allowed_mask_[i];
+  if (end_too_early) {
+    for (const TokenId id : end_ids_) restricted_[static_cast<size_t>(id / 32)] |= 1u << (id % 32);
+  }
+  return restricted_;
+}
+
 kernels::SampleRow RowSampler::ScoreRow(TokenId token) const {
   QUIRE_CHECK(params_.prompt_logprobs >= 1 && token >= 0);
   kernels::SampleRow row;

@@ -31,6 +31,9 @@ class RowSampler {
   // are still being sampled. Valid until the next call on this object. Requires: nothing unknown
   // where NeedsOutputs().
   kernels::SampleRow Row(std::span<const TokenId> outputs, int32_t unknown = 0);
+  // The ids that a row may sample of those in `mask`, which a grammar allows: without those that
+  // allowed_token_ids leaves out. Valid until the next call, and while the mask is.
+  std::span<const uint32_t> Restrict(std::span<const uint32_t> mask);
   // Whether the next output depends on the values of earlier outputs, and not only on their number.
   bool NeedsOutputs() const;
   // How to score a token of the prompt.
@@ -45,6 +48,7 @@ class RowSampler {
   uint32_t choice_ = 0;
   std::vector<TokenId> end_ids_;
   std::vector<uint32_t> allowed_mask_;
+  std::vector<uint32_t> restricted_;
   std::vector<kernels::TokenBias> bias_;
   std::vector<kernels::TokenCount> counts_;   // sorted by id
   std::vector<kernels::TokenCount> pending_;  // observed, not yet merged into counts_

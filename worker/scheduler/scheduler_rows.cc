@@ -34,6 +34,7 @@ void Scheduler::GiveBirth(Sequence& sequence) {
   birth.prompt_length = sequence.prompt_length;
   birth.sampling = *sequence.sampling;
   birth.end_ids = sequence.end_ids;
+  birth.constrained = sequence.constrained;
 }
 
 void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {

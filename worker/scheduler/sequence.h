@@ -98,6 +98,7 @@ struct Sequence {
   int32_t samples_in_flight = 0;  // of these, those that sample for it
   uint32_t incarnation = 0;       // grows with every preemption: progress of older steps is void
   SequencePlace place = SequencePlace::kNone;
+  bool constrained = false;  // fixed when created: a grammar says which outputs it may have
 
   int64_t KnownLength() const { return static_cast<int64_t>(tokens.size()) + samples_in_flight; }
   int64_t OutputsKnown() const { return KnownLength() - prompt_length; }

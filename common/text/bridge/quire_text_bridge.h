@@ -143,6 +143,7 @@ enum { QTB_FAULT_SHIFT = 8 };
 
 // What qtb_vocabulary_new leaves resident at most.
 size_t qtb_vocabulary_estimate(const QtbTokenizer* tokenizer);
+size_t qtb_vocabulary_estimate_of(size_t tokens, size_t token_bytes);
 int32_t qtb_vocabulary_new(const QtbTokenizer* tokenizer, size_t width, const uint32_t* end_ids,
                            size_t end_ids_size, const QtbVocabulary** out, QtbBytes* error);
 void qtb_vocabulary_free(const QtbVocabulary* vocabulary);

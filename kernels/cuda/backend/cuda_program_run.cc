@@ -200,6 +200,7 @@ void CudaProgram::Do(const LogitsOp& op) {
 
 void CudaProgram::Do(const SampleOp& op) {
   if (step_.batch == nullptr) return;
+  if (step_.batch->late_masks != nullptr) step_.batch->late_masks->Fill();
   // Prompt logprobs ask for logits of rows that are not sampled: those have no sample row.
   const int rows = static_cast<int>(step_.batch->sample_rows.size());
   const int count = std::clamp(rows - step_.first_sample, 0, step_.samples);

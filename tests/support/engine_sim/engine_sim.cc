@@ -6,7 +6,11 @@
 
 #include "common/log/log.h"
 #include "common/metrics/metrics.h"
+#include "common/runtime/virtual_background.h"
+#include "tests/support/tag_grammar.h"
 #include "tests/support/tag_runner.h"
+#include "worker/constrain/constraint_compiler.h"
+#include "worker/constrain/mask_pool.h"
 #include "worker/engine/virtual_engine_driver.h"
 #include "worker/kv/kv_cache.h"
 #include "worker/rpc/attach_hub.h"
@@ -27,6 +31,7 @@ class Worker {
         last_epoch_(last_epoch),
         epoch_(++last_epoch),
         draw_(shared.scenario.seed * 77 + epoch_),
+        masks_({.vocab_size = shared.scenario.engine.vocab_size}),
         runner_(RunnerOptions()),
         engine_(MakeEngineOptions(), runner_, progress_),
         driver_(engine_, progress_, shared.world.executor(),
@@ -35,8 +40,14 @@ class Worker {
                     if (!alive.expired()) hub_.OnEngineOutput();
                   });
                 }),
+        background_(shared.world.executor(), shared.scenario.compile_us),
+        compiler_({}, std::make_shared<SharedVocabulary>([]() -> SharedVocabulary::Made {
+                    return test::TagVocabulary();
+                  }),
+                  shared.world.executor(), background_, metrics_),
         rpc_metrics_(metrics_),
         hub_(Hello(epoch_), shared.world.executor(), driver_, log_, rpc_metrics_) {
+    hub_.SetCompiler(&compiler_);
     hub_.LimitUnsentHashes(shared.scenario.max_unsent_hashes);
     hub_.SetEpochSource([this] { return Epoch(epoch_); });
     driver_.SetObserver([this](const EngineOutput& output) {
@@ -90,6 +101,9 @@ class Worker {
                       std::to_string(load.running_rows) + " rows run, " +
                       std::to_string(load.waiting_requests) + " wait");
     }
+    if (masks_.size() != 0 || masks_.bytes() != 0 || compiler_.waiting() != 0) {
+      shared_.Violate("at rest some text is constrained");
+    }
     if (draining && !drained_) shared_.Violate("the engine never said that it has drained");
     const EngineTotals& totals = engine_.totals();
     const auto same = [this](const char* what, uint64_t total, uint64_t records) {
@@ -113,6 +127,7 @@ class Worker {
     const EngineOptions& engine = scenario.engine;
     test::TagRunnerOptions runner = test::RunnerOptionsFor(engine);
     runner.max_in_flight = scenario.max_in_flight;
+    runner.masks = &masks_;
     runner.salt_of_seed = [](uint64_t seed) { return seed % kSalts; };
     runner.step_micros = [this](int64_t tokens) {
       const Micros even = shared_.scenario.step_base_us + shared_.scenario.step_token_us * tokens;
@@ -122,11 +137,13 @@ class Worker {
   }
   EngineOptions MakeEngineOptions() {
     EngineOptions options = shared_.scenario.engine;
+    options.masks = &masks_;
     options.on_page_freed = [this](int32_t page) { runner_.program().PoisonPage(page); };
     return options;
   }
-  WorkerHello Hello(uint64_t epoch) const {
-    const EngineOptions& engine = shared_.scenario.engine;
+  WorkerHello Hello(uint64_t epoch) {
+    EngineOptions engine = shared_.scenario.engine;
+    engine.masks = &masks_;
     WorkerHello hello;
     hello.worker_id = "worker";
     hello.epoch = Epoch(epoch);
@@ -204,6 +221,7 @@ class Worker {
     coverage.Add("discarded", totals.discarded_tokens);
     coverage.Add("windows used up", totals.windows_used_up);
     coverage.Add("probes", totals.probes);
+    coverage.Add("constrained rows", totals.constrained_rows);
     coverage.Add("records", records_);
     coverage.Add("lost with their router",
                  totals.choices_ended[static_cast<size_t>(EndReason::kRouterLost)]);
@@ -215,11 +233,14 @@ class Worker {
   uint64_t devices_lost_ = 0;
   VirtualRng draw_;
   StepProgress progress_;
+  MaskPool masks_;
   test::TagRunner runner_;
   Engine engine_;
   VirtualEngineDriver driver_;
   NullLogger log_;
   Metrics metrics_;
+  VirtualBackground background_;
+  ConstraintCompiler compiler_;
   RpcMetrics rpc_metrics_;
   AttachHub hub_;
   bool drained_ = false;

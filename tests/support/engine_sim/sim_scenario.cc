@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/runtime/virtual_runtime.h"
+#include "tests/support/tag_grammar.h"
 #include "worker/kv/kv_cache.h"
 #include "worker/rpc/attach_session.h"
 
@@ -107,6 +108,18 @@ void DrawPromptLogprobs(SamplingParams& sampling) {
   sampling.min_tokens = 0;
 }
 
+// The same. Some cannot be compiled, which a worker finds out when it tries.
+void DrawConstraint(Submit& submit, bool& bad) {
+  Draw draw(submit.sampling.seed + 9);
+  if (submit.sampling.beam_width > 0 || !draw.OneIn(3)) return;
+  const auto constraints = test::TagConstraints();
+  submit.constraint = constraints[draw.Below(constraints.size())];
+  submit.sampling.max_tokens = std::max(submit.sampling.max_tokens, 1);
+  if (!draw.OneIn(12)) return;
+  submit.constraint.source = "[" + submit.constraint.source + "\\";
+  bad = true;
+}
+
 void DrawClient(Draw& draw, RequestPlan& plan) {
   if (draw.OneIn(2)) {
     plan.submit.initial_window = static_cast<uint32_t>(draw.From(1, 10));
@@ -157,6 +170,7 @@ RequestPlan DrawRequest(Draw& draw, const Scenario& scenario) {
   submit.tenant = draw.OneIn(2) ? "a" : "b";
   DrawClient(draw, plan);
   DrawPromptLogprobs(submit.sampling);
+  DrawConstraint(submit, plan.bad);
   if (draw.OneIn(20)) {
     plan.bad = true;
     switch (draw.Below(4)) {
@@ -212,6 +226,7 @@ Scenario DrawScenario(uint64_t seed) {
   scenario.seed = seed;
   scenario.engine = DrawEngine(draw);
   scenario.max_in_flight = static_cast<int>(draw.From(1, 2));
+  scenario.compile_us = static_cast<Micros>(seed % 7) * 3 * kMilli;
   scenario.routers = static_cast<int>(draw.From(1, 3));
   for (int i = 0; i < scenario.routers; ++i) scenario.follows.push_back(DrawFollow(draw));
   scenario.max_unsent_hashes =

@@ -67,6 +67,7 @@ struct Scenario {
   int routers = 1;
   std::vector<FollowPlan> follows;  // by router
   size_t max_unsent_hashes = 0;     // of events, by router
+  Micros compile_us = 0;            // that a constraint takes
   Micros step_base_us = 0;
   Micros step_token_us = 0;
   std::vector<RequestPlan> requests;

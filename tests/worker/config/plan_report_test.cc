@@ -21,6 +21,7 @@ PlanReport Report(int64_t usable, int64_t max_model_len) {
   report.request.weight_bytes = 40 * kMib;
   report.request.workspace_bytes = 10 * kMib;
   report.request.kv = kernels::DealLayers({0, 0, 0, 0}, shape);
+  report.request.constraint_bytes = kMib;
   report.request.max_num_seqs = 8;
   report.request.max_model_len = max_model_len;
   report.step_weights.always = 40 * kMib;
@@ -104,7 +105,7 @@ TEST(PlanReport, ItsLineOfJsonIsConsistent) {
     return found == nullptr ? -1 : json::AsInt(*found, name).value_or(-1);
   };
   EXPECT_EQ(number("weight_bytes") + number("workspace_bytes") + number("kv_bytes") +
-                number("free_bytes"),
+                number("constraint_bytes") + number("free_bytes"),
             number("usable_bytes"));
   EXPECT_EQ(number("largest_batch"), 8);
   EXPECT_GT(number("largest_batch_with_all_memory"), 8);

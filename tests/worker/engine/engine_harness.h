@@ -13,7 +13,9 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/tag_grammar.h"
 #include "tests/support/tag_runner.h"
+#include "worker/constrain/mask_pool.h"
 #include "worker/engine/engine.h"
 #include "worker/scheduler/scheduler.h"
 
@@ -32,6 +34,8 @@ struct HarnessOptions {
   std::function<int64_t(int64_t tokens)> step_micros;
   std::function<uint64_t(uint64_t seed)> salt_of_seed;  // see TagRunnerOptions
   std::function<int64_t(const StepPlan&)> plan_micros;
+  int mask_threads = -1;  // none: no constraints
+  size_t mask_bytes = size_t{128} << 20;
 };
 
 inline HarnessOptions SmallEngine() {
@@ -77,6 +81,12 @@ class Harness {
     runner.step_micros = options_.step_micros;
     runner.salt_of_seed = options_.salt_of_seed;
     runner.plan_micros = options_.plan_micros;
+    if (options_.mask_threads >= 0) {
+      masks_ = std::make_unique<MaskPool>(MaskPoolOptions{.threads = options_.mask_threads,
+                                                          .vocab_size = engine.vocab_size,
+                                                          .max_bytes = options_.mask_bytes});
+      runner.masks = engine.masks = masks_.get();
+    }
     runner_ = std::make_unique<TagRunner>(runner);
     engine.on_page_freed = [this](int32_t page) { runner_->program().PoisonPage(page); };
     engine_ = std::make_unique<Engine>(engine, *runner_, progress_);
@@ -99,7 +109,17 @@ class Harness {
     for (uint32_t i = 0; i < submit.choices.size(); ++i) {
       answers_[submit.key.request.value()].of(i) = submit.choices[i].outputs;
     }
-    engine_->Apply(SubmitCommand{router, std::move(submit), deadline_us}, now_us);
+    SubmitCommand command{router, std::move(submit), deadline_us};
+    const Constraint& constraint = command.submit.constraint;
+    const bool compiles = masks_ != nullptr && constraint.kind != ConstraintKind::kNone;
+    if (compiles) command.grammar = TagGrammar(constraint);
+    engine_->Apply(std::move(command), now_us);
+  }
+  // The same, whose grammar comes with the GrammarCommand of that number.
+  void SendCompiling(Submit submit, uint64_t number, int64_t deadline_us = kNeverMicros) {
+    SubmitCommand command{RouterInstance(1), std::move(submit), deadline_us};
+    command.compiling = number;
+    engine_->Apply(std::move(command), now_us);
   }
   void Apply(EngineCommand command) { engine_->Apply(std::move(command), now_us); }
   void Cancel(uint64_t request) {
@@ -158,6 +178,7 @@ class Harness {
   Answer& answer(uint64_t request) { return answers_[request]; }
   TagRunner& runner() { return *runner_; }
   Engine& engine() { return *engine_; }
+  MaskPool& masks() { return *masks_; }
   const StepProgress& progress() const { return progress_; }
   const EngineOptions& options() const { return options_.engine; }
 
@@ -205,6 +226,7 @@ class Harness {
 
   HarnessOptions options_;
   StepProgress progress_;
+  std::unique_ptr<MaskPool> masks_;
   std::unique_ptr<TagRunner> runner_;
   std::unique_ptr<Engine> engine_;
   std::map<uint64_t, Answer> answers_;

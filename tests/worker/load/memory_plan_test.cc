@@ -57,6 +57,22 @@ TEST(PlanMemory, GivesKvAtMostHalfOfWhatIsLeft) {
   EXPECT_EQ(plan->free_bytes, 300'000);
 }
 
+TEST(PlanMemory, GrammarsGetWhatTheyNeedOfTheRestOrNothing) {
+  MemoryRequest request = Request();
+  const int64_t rest = PlanMemory(request)->free_bytes;
+  request.constraint_bytes = rest;
+  absl::StatusOr<MemoryPlan> plan = PlanMemory(request);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->constraint_bytes, rest);
+  EXPECT_EQ(plan->free_bytes, 0);
+  EXPECT_NE(MemoryPlanText(*plan, request).find("grammars"), std::string::npos);
+  request.constraint_bytes = rest + 1;
+  plan = PlanMemory(request);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->constraint_bytes, 0);
+  EXPECT_EQ(plan->free_bytes, rest);
+}
+
 TEST(PlanMemory, DividesByWorkers) {
   MemoryRequest request = Request();
   request.max_num_seqs = 1'000;

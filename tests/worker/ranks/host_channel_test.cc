@@ -110,6 +110,29 @@ TEST(HostChannel, DamageIsSaid) {
   EXPECT_GT(damaged, 100);
 }
 
+TEST(RankMessages, MasksComeBackAsTheyWereAndDamageIsSaid) {
+  StepLimits limits;
+  limits.max_rows = 2;
+  limits.vocab_size = 50;
+  const RankMasks masks{{7, 9}, {1, 2, 3, 4}};
+  std::vector<std::byte> bytes;
+  EncodeRankMasks(masks, bytes);
+  RankMasks back;
+  ASSERT_TRUE(DecodeRankMasks(bytes, limits, back).ok());
+  EXPECT_EQ(back.sequences, masks.sequences);
+  EXPECT_EQ(back.Of(1)[0], 3u);
+  EXPECT_EQ(back.Of(1).size(), 2u);
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(DecodeRankMasks(std::span(bytes).first(size), limits, back).ok()) << size;
+  }
+  limits.max_rows = 1;
+  EXPECT_FALSE(DecodeRankMasks(bytes, limits, back).ok()) << "more rows than there are";
+  limits = {};
+  limits.max_rows = 2;
+  limits.vocab_size = 65;
+  EXPECT_FALSE(DecodeRankMasks(bytes, limits, back).ok()) << "masks of another vocabulary";
+}
+
 TEST(RankMessages, ResultsComeBackAsTheyWereAndDamageIsSaid) {
   const StepLimits limits = {.max_rows = 8,
                              .max_tokens = 64,

@@ -83,6 +83,7 @@ class RankFleet {
     group.setup.limits.vocab_size = tag.vocab_size;
     group.identity = kTagIdentity;
     group.max_in_flight = shape.max_in_flight;
+    group.masks = options_.masks = &masks_;
     group.step_timeout_us = step_timeout_us;
     group.on_hopeless = [this](const std::string& what) { hopeless = what; };
     group.device_note = [] { return std::string("rank 1: XID 79"); };
@@ -93,8 +94,10 @@ class RankFleet {
     if (started.ok()) engine_ = std::make_unique<Engine>(options_, *group_, progress_);
   }
 
-  void Send(uint64_t request) {
+  void Send(uint64_t request, const Constraint& constraint = {}) {
     SubmitCommand command;
+    command.submit.constraint = constraint;
+    if (constraint.kind != ConstraintKind::kNone) command.grammar = TagGrammar(constraint);
     command.router = RouterInstance(1);
     command.submit.key = {RequestNumber(request), Attempt(1)};
     command.submit.submit_number = request;
@@ -154,14 +157,18 @@ class RankFleet {
  private:
   EngineOptions options_;
   StepProgress progress_;
+  MaskPool masks_{{.threads = 1, .vocab_size = kTagEnd + 1}};
   std::unique_ptr<RankHost> host_;
   std::unique_ptr<RankGroup> group_;
   std::unique_ptr<Engine> engine_;
 };
 
-std::vector<TokenId> Undisturbed(uint64_t request) {
-  Harness harness(SmallEngine());
+std::vector<TokenId> Undisturbed(uint64_t request, const Constraint& constraint = {}) {
+  HarnessOptions options = SmallEngine();
+  options.mask_threads = 0;
+  Harness harness(options);
   Submit submit = harness.MakeSubmit(request, {1, 2, 3, static_cast<TokenId>(request % 4)}, 24);
+  submit.constraint = constraint;
   submit.sampling.ignore_eos = true;
   submit.sampling.seed = 7;
   harness.Send(submit);
@@ -225,6 +232,29 @@ TEST(RankGroup, ComputesWhatOneRankComputes) {
       fleet.Send(2);
       EXPECT_EQ(fleet.Finish(1), wanted[0]) << ShapeName(shape);
       EXPECT_EQ(fleet.Finish(2), wanted[1]) << ShapeName(shape);
+      EXPECT_EQ(WhyOf(fleet.metrics), "");
+    }
+    ExpectNothingLeft();
+  }
+}
+
+// Masks reach every rank, in threads and in processes, beside rows that have none.
+TEST(RankGroup, ConstrainedRowsAreConstrainedOnEveryRank) {
+  const Constraint constraint = ConstraintOf(ConstraintKind::kRegex, "[a-f]{40}");
+  const std::vector<TokenId> constrained = Undisturbed(1, constraint);
+  ASSERT_EQ(constrained.size(), 24u);
+  for (const TokenId token : constrained) EXPECT_LT(token, kTagEnd);
+  for (const GroupShape& shape :
+       {GroupShape{1, false, 1}, GroupShape{2, false, 2}, GroupShape{3, true, 2}}) {
+    {
+      RankFleet fleet(shape);
+      ASSERT_TRUE(fleet.started.ok()) << fleet.started;
+      fleet.Send(1, constraint);
+      fleet.Send(2);
+      fleet.Send(3, constraint);
+      EXPECT_EQ(fleet.Finish(1), constrained) << ShapeName(shape);
+      EXPECT_EQ(fleet.Finish(2), Undisturbed(2)) << ShapeName(shape);
+      EXPECT_EQ(fleet.Finish(3), Undisturbed(3, constraint)) << ShapeName(shape);
       EXPECT_EQ(WhyOf(fleet.metrics), "");
     }
     ExpectNothingLeft();

@@ -52,15 +52,16 @@ inline TagRunnerOptions TagOptionsOf(const StepLimits& limits,
 
 class TagRank final : public RankProgram {
  public:
-  TagRank(const RankSetup& setup, kernels::Communicator& communicator, TagFault fault)
-      : setup_(setup),
-        communicator_(communicator),
+  TagRank(const RankParts& parts, TagFault fault)
+      : setup_(parts.setup),
+        communicator_(parts.communicator),
         fault_(std::move(fault)),
-        max_in_flight_(setup.rank % 2 == 0 ? 2 : 1),
-        program_(MakeTagProgram(TagOptionsOf(setup.limits, communicator))),
-        runner_(*program_, {.limits = setup.limits, .max_in_flight = max_in_flight_, .now_us = [] {
-                              return int64_t{0};
-                            }}) {}
+        max_in_flight_(setup_.rank % 2 == 0 ? 2 : 1),
+        program_(MakeTagProgram(TagOptionsOf(setup_.limits, communicator_))),
+        runner_(*program_, {.limits = setup_.limits,
+                            .max_in_flight = max_in_flight_,
+                            .masks = &parts.masks,
+                            .now_us = [] { return int64_t{0}; }}) {}
 
   absl::Status Run(std::span<const std::byte> packet, StepResult& result) override {
     QUIRE_RETURN_IF_ERROR(Launch(packet));
@@ -121,14 +122,15 @@ class TagRank final : public RankProgram {
 
 inline RankBuilder TagBuilder(TagFault fault) {
   return [fault = std::move(fault)](
-             const RankSetup& setup, kernels::Communicator& communicator,
+             const RankParts& parts,
              const RankProgress& progress) -> absl::StatusOr<std::unique_ptr<RankProgram>> {
     progress();
+    const RankSetup& setup = parts.setup;
     if (fault.what == "start" && fault.rank == setup.rank) {
       return absl::NotFoundError("the weights are gone");
     }
     if (fault.what == "load_stop" && fault.rank == setup.rank) raise(SIGSTOP);
-    return std::make_unique<TagRank>(setup, communicator, fault);
+    return std::make_unique<TagRank>(parts, fault);
   };
 }
 

@@ -33,6 +33,7 @@ StepPlan Sampling() {
   RowBirth birth = Birth(3, 5);
   birth.choice = 2;
   birth.end_ids = {1, 49};
+  birth.constrained = true;
   SamplingParams& sampling = birth.sampling;
   sampling.temperature = 0.25f;
   sampling.top_k = 7;

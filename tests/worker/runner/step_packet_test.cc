@@ -18,6 +18,7 @@ StepPlan SamplePlan() {
   birth.choice = 2;
   birth.prompt_length = 5;
   birth.end_ids = {1, 49};
+  birth.constrained = true;
   birth.sampling.temperature = 0.25f;
   birth.sampling.top_k = 7;
   birth.sampling.seed = 0xFEDCBA9876543210ull;
@@ -49,6 +50,7 @@ TEST(StepPacketTest, RoundTrip) {
   EXPECT_EQ(birth.choice, 2u);
   EXPECT_EQ(birth.prompt_length, 5);
   EXPECT_EQ(birth.end_ids, plan.born[0].end_ids);
+  EXPECT_TRUE(birth.constrained);
   EXPECT_EQ(birth.sampling.seed, plan.born[0].sampling.seed);
   EXPECT_EQ(birth.sampling.temperature, 0.25f);
   EXPECT_EQ(birth.sampling.bad_words, plan.born[0].sampling.bad_words);

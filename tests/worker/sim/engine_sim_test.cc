@@ -29,8 +29,9 @@ TEST(EngineSim, EveryPromiseIsKeptUnderEverySeed) {
   }
   if (!all) return;
   if (QUIRE_SIM_LIVES < 1000) {  // what a device has to do with
-    for (const char* what : {"failed steps", "devices lost in a step", "preemptions", "cached",
-                             "recomputed", "resumes", "beam searches", "scored in parts"}) {
+    for (const char* what :
+         {"failed steps", "devices lost in a step", "preemptions", "cached", "recomputed",
+          "resumes", "beam searches", "constrained rows", "scored in parts"}) {
       EXPECT_GE(coverage.counts[what], 1u) << what;
     }
     return;
@@ -62,6 +63,7 @@ TEST(EngineSim, EveryPromiseIsKeptUnderEverySeed) {
                            "windows used up",
                            "probes",
                            "beam searches",
+                           "constrained rows",
                            "snapshots in parts",
                            "snapshots overtaken",
                            "snapshot parts under load",

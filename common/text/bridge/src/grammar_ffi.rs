@@ -51,7 +51,13 @@ unsafe fn slice<'a>(ids: *const u32, size: usize) -> &'a [u32] {
 /// `tokenizer` is alive.
 #[no_mangle]
 pub unsafe extern "C" fn qtb_vocabulary_estimate(tokenizer: *const LoadedTokenizer) -> usize {
-    estimate(&(*tokenizer).tables)
+    let tables = &(*tokenizer).tables;
+    estimate(tables.flags.len(), tables.bytes.len())
+}
+
+#[no_mangle]
+pub extern "C" fn qtb_vocabulary_estimate_of(tokens: usize, token_bytes: usize) -> usize {
+    estimate(tokens, token_bytes)
 }
 
 /// # Safety

@@ -37,8 +37,8 @@ pub struct Vocabulary {
 }
 
 /// What `Vocabulary::new` leaves resident at most.
-pub fn estimate(tables: &Tables) -> usize {
-    BASE_BYTES + BYTES_PER_TOKEN * tables.flags.len() + BYTES_PER_TOKEN_BYTE * tables.bytes.len()
+pub fn estimate(tokens: usize, token_bytes: usize) -> usize {
+    BASE_BYTES + BYTES_PER_TOKEN * tokens + BYTES_PER_TOKEN_BYTE * token_bytes
 }
 
 struct Env {

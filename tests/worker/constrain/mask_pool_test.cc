@@ -1,0 +1,127 @@
+// The pool's masks are those of a matcher that walks the text alone, with any number of threads.
+#include "worker/constrain/mask_pool.h"
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/tag_grammar.h"
+
+namespace quire {
+namespace {
+
+constexpr int32_t kVocab = test::kTagEnd + 1;
+
+std::vector<uint32_t> MaskAlone(const Constraint& constraint, const std::vector<TokenId>& tokens) {
+  const std::unique_ptr<grammar::Matcher> matcher = test::TagGrammar(constraint)->NewMatcher();
+  EXPECT_TRUE(matcher->Accept(tokens).ok());
+  std::vector<uint32_t> mask(kVocab / 32);
+  EXPECT_TRUE(matcher->Finished() || matcher->Mask(mask).ok());
+  return mask;
+}
+
+TokenId AnyOf(std::span<const uint32_t> mask, std::mt19937_64& rng) {
+  std::vector<TokenId> allowed;
+  for (TokenId id = 0; id < kVocab; ++id) {
+    if ((mask[static_cast<size_t>(id / 32)] >> (id % 32) & 1) != 0) allowed.push_back(id);
+  }
+  return allowed.empty() ? -1 : allowed[rng() % allowed.size()];
+}
+
+// Random texts of all constraints at once, which end and begin again.
+void WriteTexts(int threads) {
+  MaskPool pool({.threads = threads, .vocab_size = kVocab});
+  std::mt19937_64 rng(static_cast<uint64_t>(threads) + 1);
+  struct Text {
+    uint64_t sequence = 0;
+    const Constraint* constraint = nullptr;
+    std::vector<TokenId> tokens;
+  };
+  std::vector<Text> texts(16);
+  uint64_t next_sequence = 1;
+  for (int step = 0; step < 60; ++step) {
+    for (Text& text : texts) {
+      if (text.sequence != 0) continue;
+      text.constraint = &test::TagConstraints()[rng() % test::TagConstraints().size()];
+      text.sequence = next_sequence++;
+      pool.Begin(text.sequence, test::TagGrammar(*text.constraint), text.tokens);
+    }
+    pool.Send();
+    for (Text& text : texts) {
+      if (rng() % 16 == 0) {  // it leaves, perhaps while its mask is being computed
+        pool.End(text.sequence);
+        ASSERT_TRUE(pool.MaskOf(text.sequence).empty());
+        text = {};
+        continue;
+      }
+      const std::span<const uint32_t> mask = pool.MaskOf(text.sequence);
+      const std::vector<uint32_t> alone = MaskAlone(*text.constraint, text.tokens);
+      ASSERT_TRUE(std::equal(mask.begin(), mask.end(), alone.begin(), alone.end()));
+      if (pool.Look(text.sequence) == TextState::kFinished) {
+        pool.End(text.sequence);
+        text = {};
+        continue;
+      }
+      ASSERT_EQ(pool.Look(text.sequence), TextState::kGoesOn);
+      text.tokens.push_back(AnyOf(mask, rng));
+      pool.Accept(text.sequence, text.tokens.back());
+    }
+    pool.Send();
+  }
+  EXPECT_GT(pool.bytes(), 0u);
+}
+
+TEST(MaskPool, MasksAreThoseOfAMatcherAlone) { WriteTexts(0); }
+TEST(MaskPool, ThreadsComputeThem) {
+  WriteTexts(1);
+  WriteTexts(3);
+}
+
+TEST(MaskPool, AMaskStaysUntilATokenIsAccepted) {
+  MaskPool pool({.vocab_size = kVocab});
+  pool.Begin(1, test::TagGrammar(test::TagConstraints()[0]), {});
+  const std::vector<uint32_t> first(pool.MaskOf(1).begin(), pool.MaskOf(1).end());
+  EXPECT_TRUE(std::equal(first.begin(), first.end(), pool.MaskOf(1).begin()));
+  pool.Accept(1, 0);
+  pool.MaskOf(1);
+  pool.Accept(1, 1);
+  pool.MaskOf(1);
+  pool.Accept(1, 2);
+  EXPECT_FALSE(std::equal(first.begin(), first.end(), pool.MaskOf(1).begin()));
+}
+
+TEST(MaskPool, ATextThatFailsAllowsNothingAndSaysWhy) {
+  MaskPool pool({.vocab_size = kVocab});
+  const std::vector<TokenId> forbidden{30};
+  pool.Begin(1, test::TagGrammar(test::TagConstraints()[0]), forbidden);
+  for (const uint32_t word : pool.MaskOf(1)) EXPECT_EQ(word, 0u);
+  EXPECT_EQ(pool.Look(1), TextState::kFailed);
+  EXPECT_EQ(pool.WhyFailed(1), "constraint: the constraint does not allow the token with index 0");
+}
+
+// What the states of one text hold is the limit: with it the text goes on, with a byte less not.
+TEST(MaskPool, TheMemoryOfStatesIsBounded) {
+  size_t held = 0;
+  {
+    MaskPool pool({.vocab_size = kVocab});
+    pool.Begin(1, test::TagGrammar(test::TagConstraints()[0]), {});
+    pool.Send();
+    pool.MaskOf(1);
+    held = pool.bytes();
+    pool.End(1);
+    EXPECT_EQ(pool.bytes(), 0u);
+  }
+  ASSERT_GT(held, 0u);
+  for (const size_t less : {size_t{0}, size_t{1}}) {
+    MaskPool pool({.vocab_size = kVocab, .max_bytes = held - less});
+    pool.Begin(1, test::TagGrammar(test::TagConstraints()[0]), {});
+    pool.MaskOf(1);
+    EXPECT_EQ(pool.Look(1), less == 0 ? TextState::kGoesOn : TextState::kFailed);
+  }
+}
+
+}  // namespace
+}  // namespace quire
