@@ -172,7 +172,7 @@ def constraint_table():
     if set(names) != set(CONSTRAINTS):
         sys.exit(f"write_api.py: described or served, not both: {sorted(set(names) ^ set(CONSTRAINTS))}")
     return ["### What an answer must be", "", "In completions and chat, in gRPC as `response_format`, and among the sampling keys of the Open Inference "
-            "Protocol; one in a request.", "", "| field | what it is |", "|---|---|",
+            "Protocol; one in a request. [structured-output.md](../how-to/structured-output.md) says more.", "", "| field | what it is |", "|---|---|",
             *[f"| `{name}` | {CONSTRAINTS[name]} |" for name in names], ""]
 
 

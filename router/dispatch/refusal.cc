@@ -8,7 +8,7 @@ namespace quire {
 namespace {
 
 constexpr std::string_view kRequestSuspect = "request_suspect";
-// Begins what a worker says of a constraint that it cannot compile or go on with.
+// Begins what a worker says of a constraint that it cannot compile, or that no token can continue.
 constexpr std::string_view kConstraint = "constraint";
 constexpr uint32_t kRetryAfterMs = 1000;
 constexpr uint32_t kMaxRetryAfterMs = 60'000;  // whatever a worker proposes

@@ -62,6 +62,7 @@ CLIENTS = {  # script → its command line
     "openai_client.py": lambda at: python("venv-conformance", "openai_client.py", f"http://{at.http}", MODEL),
     "openai_client.mjs": lambda at: node("openai_client.mjs", f"http://{at.http}", MODEL),
     "langchain_client.py": lambda at: python("venv-langchain", "langchain_client.py", f"http://{at.http}", MODEL),
+    "structured_client.py": lambda at: python("venv-structured", "structured_client.py", f"http://{at.http}", MODEL),
     "triton_client.py": lambda at: python("venv-tritonclient", "triton_client.py", at.grpc, MODEL),
     "triton_http_client.py": lambda at: python("venv-tritonclient", "triton_http_client.py", at.http, MODEL),
     "open_webui_client.py": lambda at: python("venv-open-webui", "open_webui_client.py", f"http://{at.http}/v1", MODEL),
@@ -173,6 +174,30 @@ def test_chat_streams(target):
     events = messages(grpcurl(target, "quire.v1.Inference/Chat", request))
     expect("".join(e["delta"].get("text", "") for e in events if "delta" in e), events)
     expect("usage" in events[-1], events[-1])
+
+
+def test_an_answer_has_the_format_that_was_asked_for(target):
+    schema = {"type": "object", "properties": {"b": {"enum": [1, 2]}, "a": {"enum": [3]}}, "required": ["b", "a"],
+              "additionalProperties": False}
+    compact = json.dumps({**schema, "x-guidance": {"whitespace_flexible": False}})
+    forms = [({"json_schema": compact}, lambda text: list(json.loads(text)) == ["b", "a"]),
+             ({"json_schema": json.dumps(schema), "disable_any_whitespace": True}, lambda text: " " not in text),
+             ({"regex": "[0-9]{4}"}, lambda text: len(text) == 4 and text.isdigit()),
+             ({"choice": {"texts": ["yes", "no"]}}, lambda text: text in ("yes", "no")),
+             ({"grammar": 'root ::= "a" | "b"'}, lambda text: text in ("a", "b")),
+             ({"lark": 'start: "a" | "b"'}, lambda text: text in ("a", "b")),
+             ({"structural_tag": json.dumps({"format": {"type": "const_string", "value": "ab"}})}, lambda text: text == "ab")]
+    for form, holds in forms:
+        for method, prompt in (("Generate", {"text": "Once"}), ("Chat", {"messages": [{"role": "user", "content": "Hi."}]})):
+            events = messages(grpcurl(target, f"quire.v1.Inference/{method}", {
+                **prompt, "sampling": {"max_tokens": 200, "seed": 5, "temperature": 1}, "response_format": form}))
+            text = "".join(e["delta"].get("text", "") for e in events if "delta" in e)
+            expect(holds(text), (form, text))
+            expect([e["done"]["finish_reason"] for e in events if "done" in e] == ["stop"], events[-3:])
+    for form, field in [({"json_schema": '{"not": {}}'}, "response_format.json_schema"), ({"regex": ""}, "response_format.regex"),
+                        ({"regex": "a", "disable_any_whitespace": True}, "response_format.disable_any_whitespace")]:
+        output = grpcurl(target, "quire.v1.Inference/Generate", {"text": "x", "response_format": form}, want=1)
+        expect("InvalidArgument" in output and field in output, output)
 
 
 def test_models_and_tokens(target):

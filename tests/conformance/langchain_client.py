@@ -4,8 +4,10 @@ usage: langchain_client.py BASE_URL MODEL
 """
 import pathlib
 import sys
+import typing
 
 from langchain_openai import ChatOpenAI, OpenAI
+from pydantic import BaseModel, Field
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from checks import check, run_all  # noqa: E402
@@ -36,6 +38,23 @@ def several_at_once():
 def a_completion():
     text = OpenAI(max_tokens=6, **SETTINGS).invoke("Once upon a time")
     assert text
+
+
+class Pet(BaseModel):
+    """What is known of a pet."""
+    kind: typing.Literal["cat", "dog", "owl"]
+    age: int = Field(ge=0, le=20)
+
+
+@check
+def structured_output_is_an_object():
+    chat = ChatOpenAI(max_tokens=1900, **{**SETTINGS, "temperature": 1.0, "seed": 3})
+    assert isinstance(chat.with_structured_output(Pet).invoke("A pet."), Pet)
+    assert isinstance(chat.with_structured_output(Pet, method="json_schema", strict=True).invoke("A pet."), Pet)
+    both = chat.with_structured_output(Pet, include_raw=True).invoke("A pet.")
+    assert both["parsing_error"] is None and both["raw"].response_metadata["finish_reason"] == "stop", both
+    last = list(chat.with_structured_output(Pet).stream("A pet."))[-1]
+    assert isinstance(last, Pet), last
 
 
 run_all("langchain")

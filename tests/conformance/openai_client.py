@@ -5,8 +5,10 @@ usage: openai_client.py BASE_URL MODEL
 import concurrent.futures
 import pathlib
 import sys
+import typing
 
 import openai
+from pydantic import BaseModel, Field
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from checks import check, run_all  # noqa: E402
@@ -205,6 +207,67 @@ def many_at_once():
         texts = list(pool.map(ask, range(32)))
     for index, text in enumerate(texts):
         assert text == texts[index % 4]
+
+
+class Pet(BaseModel):
+    kind: typing.Literal["cat", "dog", "owl"]
+    age: int = Field(ge=0, le=20)
+
+
+class Owner(BaseModel):
+    name: str = Field(max_length=12)
+    pets: list[Pet] = Field(max_length=3)
+    town: typing.Optional[typing.Literal["Ulm", "Bern"]]
+
+
+def pets(**more):
+    return {"model": MODEL, "messages": [{"role": "user", "content": "A pet."}], "seed": 5, "max_tokens": 1900, **more}
+
+
+# The demo model writes white space wherever it may: larger objects do without.
+COMPACT = {"structured_outputs": {"disable_any_whitespace": True}}
+
+
+@check
+def parse_gives_an_object():
+    answer = client.chat.completions.parse(**pets(), response_format=Pet, n=3)
+    for choice in answer.choices:
+        assert choice.finish_reason == "stop" and isinstance(choice.message.parsed, Pet), choice
+        assert choice.message.refusal is None
+    for ask in (client.chat.completions.parse, client.beta.chat.completions.parse):
+        parsed = ask(**pets(), response_format=Owner, extra_body=COMPACT).choices[0].message.parsed
+        assert isinstance(parsed, Owner), parsed
+
+
+@check
+def parse_streams_the_same_object():
+    asking = pets(response_format=Owner, extra_body=COMPACT)
+    whole = client.chat.completions.parse(**asking).choices[0].message
+    with client.chat.completions.stream(**asking) as stream:
+        kinds = {event.type for event in stream}
+        streamed = stream.get_final_completion().choices[0].message
+    assert {"content.delta", "content.done"} <= kinds, kinds
+    assert streamed.content == whole.content and streamed.parsed == whole.parsed
+
+
+@check
+def an_answer_that_is_cut_says_so():
+    refusal(openai.LengthFinishReasonError,
+            lambda: client.chat.completions.parse(**pets(max_tokens=3), response_format=Pet))
+
+
+@check
+def a_schema_that_is_not_compiled_is_refused_by_its_path():
+    def ask(schema):
+        return lambda: client.chat.completions.create(**pets(), response_format={
+            "type": "json_schema", "json_schema": {"name": "n", "schema": schema}})
+    error = refusal(openai.BadRequestError, ask({"properties": {"a": {"not": {"type": "string"}}}}))
+    assert error.param == "response_format.json_schema.schema", error.message
+    assert "/properties/a" in error.message and "not" in error.message, error.message
+    assert error.type == "invalid_request_error"
+    error = refusal(openai.BadRequestError, lambda: client.chat.completions.create(
+        **pets(), response_format={"type": "json_object"}, extra_body={"guided_regex": "a"}))
+    assert error.param == "guided_regex" and "response_format" in error.message, error.message
 
 
 @check

@@ -11,6 +11,7 @@ KSERVE=(kserve==0.21.0 grpcio==1.85.1 protobuf==6.33.6 numpy==2.4.6)
 OPEN_WEBUI=open-webui==0.12.4
 # What those of its files import that are run here; the whole of its requirements is some gigabytes.
 OPEN_WEBUI_NEEDS=(aiohttp==3.13.2 aiofiles==25.1.0 aiocache==0.12.3 fastapi==0.121.2 "sqlalchemy[asyncio]==2.0.44" pyjwt==2.10.1 python-engineio==4.12.3)
+STRUCTURED=(instructor==1.17.0 outlines==1.3.3 openai==3.3.0)
 LANGCHAIN=(langchain-openai==1.7.3 langchain-core==1.7.2 openai==3.54.0)
 NODE_PACKAGES=(openai@6.49.0 @anthropic-ai/sdk@1.12.0 @grpc/grpc-js@1.14.7 @grpc/proto-loader@0.8.1)
 # The newest that Debian 12's Go builds without fetching another Go.
@@ -35,6 +36,7 @@ fetch_packages .cache/venv-agents "${AGENT_PACKAGES[@]}"
 fetch_packages .cache/venv-tritonclient "${TRITON[@]}"
 fetch_packages .cache/venv-kserve "${KSERVE[@]}"
 fetch_packages .cache/venv-langchain "${LANGCHAIN[@]}"
+fetch_packages .cache/venv-structured "${STRUCTURED[@]}"
 # Of Open WebUI the package alone, and of it the files that speak to a provider.
 WEBUI=.cache/open-webui
 fetch_packages .cache/venv-open-webui "${OPEN_WEBUI_NEEDS[@]}"

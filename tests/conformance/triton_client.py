@@ -198,4 +198,24 @@ def a_cancelled_call_says_so():
     assert error is not None and "CANCELLED" in str(error.status()), error
 
 
+@check
+def a_constraint_among_the_sampling_keys():
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False,
+              "x-guidance": {"whitespace_flexible": False}}
+    asks = [({"structured_outputs": {"json": schema}}, lambda text: json.loads(text)["a"] in (1, 2)),
+            ({"guided_choice": ["yes", "no"]}, lambda text: text in ("yes", "no")),
+            ({"guided_json": json.dumps(schema)}, lambda text: json.loads(text)["a"] in (1, 2))]
+    for keys, holds in asks:
+        inputs = asking(max_tokens=200, temperature=1.0, seed=2, **keys)
+        text = client.infer(MODEL, inputs).as_numpy("text_output")[0].decode()
+        assert holds(text), text
+        answers, errors = stream_of([{"inputs": inputs, "request_id": "c"}])
+        assert not errors and text_of(answers["c"]) == text, (errors, text)
+    # As a parameter of the request, where values are texts.
+    text = client.infer(MODEL, asking(max_tokens=9), parameters={"guided_regex": "[0-9]{3}"}).as_numpy("text_output")[0].decode()
+    assert len(text) == 3 and text.isdigit(), text
+    error = refusal(lambda: client.infer(MODEL, asking(guided_json={"not": {}})))
+    assert "guided_json: " in error.message() and "INVALID_ARGUMENT" in error.status(), error
+
+
 run_all("triton")

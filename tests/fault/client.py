@@ -123,3 +123,18 @@ def requests(count, seed, max_tokens=48):
             body |= {"stop": ["the end of it all", "said the very"]}
         made.append(body)
     return made
+
+
+def constrained(count, seed, max_tokens=160):
+    """The same with constraints of every kind: what a worker must find again at any token."""
+    pet = {"type": "object", "required": ["kind", "name", "tags"], "additionalProperties": False,
+           "x-guidance": {"whitespace_flexible": False},
+           "properties": {"kind": {"enum": ["cat", "dog"]}, "name": {"type": "string", "minLength": 10, "maxLength": 20},
+                          "tags": {"type": "array", "minItems": 4, "maxItems": 8, "items": {"type": "integer", "maximum": 9999}}}}
+    forms = [{"response_format": {"type": "json_schema", "json_schema": {"name": "pet", "schema": pet}}},
+             {"response_format": {"type": "json_object"}}, {"structured_outputs": {"regex": "([a-z]{2,5} ){6,10}end"}},
+             {"grammar": 'root ::= item{6,10}\nitem ::= [a-c] "-" [0-9]{1,4} "\\n"'},
+             {"structured_outputs": {"choice": ["yes " * 20, "no " * 20]}},
+             {"structured_outputs": {"structural_tag": json.dumps({"format": {"type": "sequence", "elements": [
+                 {"type": "const_string", "value": "<pet>"}, {"type": "json_schema", "json_schema": pet}]}})}}]
+    return [{**body, **forms[i % len(forms)]} for i, body in enumerate(requests(count, seed, max_tokens))]

@@ -12,7 +12,7 @@ import time
 import pytest
 
 import record
-from client import Answer, ask, requests
+from client import Answer, ask, constrained, requests
 from fleet import Fleet
 from harness import expect
 from proxy import DOWN, UP
@@ -100,6 +100,22 @@ async def killed_workers():
 
 def test_kill_at_any_token_is_not_seen_by_any_of_fifty_streams():
     asyncio.run(killed_workers())
+
+
+async def killed_in_mid_json():
+    bodies = constrained(24, seed=8)
+    async with Fleet(workers=2) as fleet:
+        wanted = await undisturbed(fleet, bodies)
+        ends = [reason for _, _, _, finish in wanted for reason in finish.values()]
+        expect(ends.count("stop") > len(ends) / 2, f"most answers are whole: {ends}")
+        for turn, k in enumerate(range(0, 60) if LONG else (0, 1, 9, 33)):
+            await kill_at(fleet, fleet.workers[turn % 2], bodies, wanted, k)
+        await fleet.until(lambda: fleet.router.metric(CARRIED) > 0, "streams were carried on")
+        await nothing_is_held(fleet)
+
+
+def test_kill_in_the_middle_of_a_constrained_answer_changes_no_byte():
+    asyncio.run(killed_in_mid_json())
 
 
 async def stopped_worker():

@@ -3,7 +3,7 @@ parts together are the whole answer: tokens, text, logprobs, ends."""
 import asyncio
 import random
 
-from client import Answer, ask, requests
+from client import Answer, ask, constrained, requests
 from fleet import Fleet
 from harness import expect
 
@@ -47,7 +47,7 @@ async def goes_on(port, body, whole, events):
 
 
 async def cut_anywhere():
-    bodies = requests(20, seed=2, max_tokens=48)
+    bodies = requests(14, seed=2, max_tokens=48) + constrained(6, seed=2)
     draw = random.Random(2)
     async with Fleet(workers=2, routers=2) as fleet:
         answers = [await ask(fleet.routers[0].port, body, answer=Kept()) for body in bodies]
@@ -57,7 +57,7 @@ async def cut_anywhere():
             async with few:
                 await goes_on(fleet.routers[1].port, body, whole, events)
         cuts = [(body, whole, events) for body, whole in zip(bodies, answers)
-                for events in {len(whole.events), *draw.sample(range(1, len(whole.events)), CUTS - 1)}]
+                for events in {len(whole.events), *draw.sample(range(1, len(whole.events)), min(CUTS, len(whole.events)) - 1)}]
         await asyncio.gather(*(one(*c) for c in cuts))
         print(f"{len(cuts)} cuts of {len(bodies)} answers")
 
