@@ -5,24 +5,6 @@
 #include "cli/format.h"
 
 namespace quire::cli {
-namespace {
-
-// The text of one chunk: choices[0].delta.content or choices[0].text.
-std::string TextOf(const json::Object& chunk) {
-  const json::Value* choices = json::Find(chunk, "choices");
-  if (choices == nullptr || !choices->is_array() || choices->get_array().empty()) return "";
-  const json::Value& choice = choices->get_array().front();
-  if (!choice.is_object()) return "";
-  const json::Value* text = json::Find(choice.get_object(), "text");
-  if (const json::Value* delta = json::Find(choice.get_object(), "delta");
-      delta != nullptr && delta->is_object()) {
-    text = json::Find(delta->get_object(), "content");
-  }
-  if (text == nullptr || !text->is_string()) return "";
-  return std::string(json::View(text->get_string()));
-}
-
-}  // namespace
 
 // The server's own sentence about the error.
 std::string ErrorOf(const std::string& body, int status) {
@@ -109,9 +91,8 @@ void SetSampling(const AskOptions& options, json::Object& body) {
   if (options.seed >= 0) body["seed"] = options.seed;
 }
 
-absl::StatusOr<std::string> Ask(const AskOptions& options, const std::string& path,
-                                const json::Object& body, const std::atomic<bool>& cancelled,
-                                std::string& partial) {
+absl::Status Ask(const AskOptions& options, const std::string& path, const json::Object& body,
+                 const std::atomic<bool>& cancelled, AnswerText& answer) {
   QUIRE_ASSIGN_OR_RETURN(const client::Url url, ServerOf(options));
   client::HttpRequest request;
   request.method = "POST";
@@ -131,18 +112,17 @@ absl::StatusOr<std::string> Ask(const AskOptions& options, const std::string& pa
       failed = absl::InternalError(AbslView(ErrorOf(std::string(data), 200)));
       return false;
     }
-    const std::string text = TextOf(value->get_object());
-    Show(stdout, text);
-    std::fflush(stdout);
-    partial += text;
+    answer.Add(value->get_object());
     return true;
   };
-  QUIRE_ASSIGN_OR_RETURN(const client::HttpAnswer answer,
-                         client::Exchange(url, request, cancelled, on_event));
+  const absl::StatusOr<client::HttpAnswer> reply =
+      client::Exchange(url, request, cancelled, on_event);
+  answer.Finish();
+  QUIRE_RETURN_IF_ERROR(reply.status());
   QUIRE_RETURN_IF_ERROR(failed);
-  if (answer.status != 200 && !done) return InvalidArgument(ErrorOf(answer.body, answer.status));
+  if (reply->status != 200 && !done) return InvalidArgument(ErrorOf(reply->body, reply->status));
   if (!done) return absl::UnavailableError("the answer ended without its last word");
-  return partial;
+  return absl::OkStatus();
 }
 
 }  // namespace quire::cli

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/answer_text.h"
 #include "common/client/http_client_asio.h"
 #include "common/config/schema.h"
 #include "common/json/json.h"
@@ -46,11 +47,9 @@ absl::StatusOr<std::string> FirstModel(const AskOptions& options,
 // Puts the options into a request body.
 void SetSampling(const AskOptions& options, json::Object& body);
 
-// Posts `body` as a stream to `path` and prints each piece of text (of chat deltas or completion
-// texts) as it comes. Returns the whole text. CANCELLED when interrupted: `partial` then holds what
-// came before.
-absl::StatusOr<std::string> Ask(const AskOptions& options, const std::string& path,
-                                const json::Object& body, const std::atomic<bool>& cancelled,
-                                std::string& partial);
+// Posts `body` as a stream to `path`; `answer` shows each piece as it comes. CANCELLED when
+// interrupted: `answer` then holds what came before.
+absl::Status Ask(const AskOptions& options, const std::string& path, const json::Object& body,
+                 const std::atomic<bool>& cancelled, AnswerText& answer);
 
 }  // namespace quire::cli

@@ -19,7 +19,8 @@ quire_test(common/text BOTH MINUTES 0.4 ASAN_MINUTES 0.5
   LEFT ChatTemplateTest.BombsEndInErrors *BeginningOfSequence* TokenizerTest.EqualsTheLibrarysOwnPipeline
        GemmaGgufTest* *RealTokenizer* DetokenizerTest.EverySplitOf*  # Rust: not instrumented
   DEPS common/text)
-quire_test(common/grammar MINUTES 0.3 ASAN_MINUTES 0.5 SOURCES tests/common/text/text_fixtures.cc DEPS common/grammar)
+quire_test(common/grammar MINUTES 0.3 ASAN_MINUTES 0.5 SOURCES tests/common/text/text_fixtures.cc
+  DEPS common/grammar common/dialect common/json)
 quire_program(constraint_check tests/common/grammar/program/constraint_check.cc DEPS common/grammar common/json)
 quire_test(common/trace THREADS * DEPS common/trace)
 quire_test(common/wire THREADS * DEPS common/wire)

@@ -236,6 +236,16 @@ void AddModelFlags(config::Schema& schema, RouterConfig& c) {
                       "refused.",
               .target = &c.pinned_models,
               .value_name = "NAME=MODEL_ID"});
+  schema.Add({.name = "tool-call-parser",
+              .help = "How a model writes tool calls, in place of what its chat template says: " +
+                      dialect::DialectNames() + ", or none.",
+              .target = &c.tool_call_parsers,
+              .value_name = "[MODEL=]NAME"});
+  schema.Add({.name = "reasoning-parser",
+              .help = "How a model writes its thoughts, in place of what its chat template says: " +
+                      dialect::ThoughtsNames() + ".",
+              .target = &c.reasoning_parsers,
+              .value_name = "[MODEL=]NAME"});
 }
 
 void AddWorkerFlags(config::Schema& schema, RouterConfig& c) {

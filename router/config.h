@@ -68,9 +68,11 @@ struct RouterConfig {
   std::vector<std::string> worker_dns;      // NAME:PORT
   std::string kubernetes_api_server = "https://kubernetes.default.svc";
   std::string kubernetes_service_account = "/var/run/secrets/kubernetes.io/serviceaccount";
-  std::vector<std::string> model_aliases;  // NAME=SERVED
-  std::vector<std::string> model_weights;  // NAME=MODEL_ID:WEIGHT,...
-  std::vector<std::string> pinned_models;  // NAME=MODEL_ID
+  std::vector<std::string> model_aliases;      // NAME=SERVED
+  std::vector<std::string> model_weights;      // NAME=MODEL_ID:WEIGHT,...
+  std::vector<std::string> pinned_models;      // NAME=MODEL_ID
+  std::vector<std::string> tool_call_parsers;  // NAME or MODEL=NAME
+  std::vector<std::string> reasoning_parsers;  // NAME or MODEL=NAME
 
   config::Duration drain_delay{-1};  // not given: 5 s, on loopback none
   Micros drain_timeout = 30 * kMicrosPerSecond;

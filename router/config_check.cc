@@ -47,6 +47,7 @@ absl::Status CheckMetricsPort(const RouterConfig& c) {
 absl::Status CheckRouterConfig(const RouterConfig& c) {
   QUIRE_RETURN_IF_ERROR(CheckDiscovery(c));
   QUIRE_RETURN_IF_ERROR(PoolRulesOf(c).status());
+  QUIRE_RETURN_IF_ERROR(AnswerRules::Read(c.tool_call_parsers, c.reasoning_parsers).status());
   if (c.port != 0 && c.port == c.grpc_port) {
     return InvalidArgument("--grpc-port: is the same as --port; each of them speaks both, choose " +
                            std::to_string(c.port % 65535 + 1));

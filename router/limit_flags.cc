@@ -70,6 +70,11 @@ void AddRequestLimitFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.requests.max_logit_bias,
               .min = 0,
               .max = 300});
+  schema.Add({.name = "max-tools",
+              .help = "Tools of one chat.",
+              .target = &c.requests.max_tools,
+              .min = 0,
+              .max = 4096});
 }
 
 void AddSizeFlags(config::Schema& schema, RouterConfig& c) {

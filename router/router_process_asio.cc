@@ -200,6 +200,8 @@ absl::Status RouterProcess::State::Start() {
   pipeline_options.memory = memory.process;
   pipeline_options.max_tenant_memory_bytes = memory.tenant_bytes;
   QUIRE_ASSIGN_OR_RETURN(pipeline_options.pool_rules, PoolRulesOf(config));
+  QUIRE_ASSIGN_OR_RETURN(pipeline_options.answer_rules,
+                         AnswerRules::Read(config.tool_call_parsers, config.reasoning_parsers));
   if (!config.request_log.empty()) {
     auto opened = RequestLog::Open(config.request_log, executor.clock(), metrics);
     if (!opened.ok()) return Annotate(opened.status(), "--request-log");

@@ -1,10 +1,10 @@
 // What workers without a model answer: texts chosen by what a prompt says, as a model would write
 // them, marks of tool calls and thoughts included.
 //
-// A file holds a JSON array of rules, {"when": "text", "answer": "text"}: of the rules whose text
-// is in the prompt the one counts whose text ends last, since a prompt of several turns holds the
-// texts of earlier ones; of several the first. A rule without "when" is for all other prompts.
-// Immutable once read; any thread.
+// A file holds a JSON array of rules, {"when": "text", "answer": "text"}: a rule fits if
+// its text is in the prompt. The one counts whose text ends last, since a prompt with several turns
+// holds the texts of earlier ones; if several do, the first. A rule without "when" is for all other
+// prompts. Immutable once read; any thread.
 #pragma once
 
 #include <memory>

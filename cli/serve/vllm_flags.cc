@@ -27,6 +27,8 @@ constexpr VllmFlag kFlags[] = {
     // Long prompts are always truncated; failed requests are logged, without their text.
     {"enable-chunked-prefill", false, "", "", ""},
     {"disable-log-requests", false, "", "", ""},
+    // Tools are always read, in the model's own dialect.
+    {"enable-auto-tool-choice", false, "", "", ""},
     {"enforce-eager", false, "", "", "answers and their bits are the same either way"},
     {"collect-detailed-traces", true, "", "", "traces always have all that there is"},
 };

@@ -2,7 +2,10 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <deque>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 
 #include "cli/ask.h"
 #include "cli/commands.h"
@@ -41,10 +44,26 @@ json::Object Message(const char* role, const std::string& content) {
   return message;
 }
 
-// Reads one line; false at the end of input or when interrupted at an empty prompt.
-bool ReadLine(bool terminal, std::atomic<bool>& interrupted, std::string& line) {
+// The tools of a file, in OpenAI's shape.
+absl::StatusOr<json::Array> ReadTools(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  absl::StatusOr<json::Value> value = json::Parse(text);
+  if (!value.ok() || !value->is_array()) {
+    return InvalidArgument("--tools: " + path +
+                           " must hold a list of tools: [{\"type\": \"function\", \"function\": "
+                           "{\"name\": \"get_weather\", \"parameters\": {}}}]");
+  }
+  return std::move(value->get_array());
+}
+
+// Reads one line; false at the end of input or when interrupted at an empty prompt. `call`: the
+// function whose result it is; empty: the user speaks.
+bool ReadLine(bool terminal, std::atomic<bool>& interrupted, const std::string& call,
+              std::string& line) {
   while (true) {
     if (terminal) {
+      if (!call.empty()) Show(stdout, "result of " + call);
       std::fputs("> ", stdout);
       std::fflush(stdout);
     }
@@ -56,6 +75,45 @@ bool ReadLine(bool terminal, std::atomic<bool>& interrupted, std::string& line) 
     clearerr(stdin);
   }
 }
+
+// What has been said, and whose results come next.
+class Conversation {
+ public:
+  explicit Conversation(std::string system) : system_(std::move(system)) { Clear(); }
+
+  void Clear() {
+    calls_.clear();
+    messages_.clear();
+    if (!system_.empty()) messages_.push_back(Message("system", system_));
+  }
+  // The function whose result the next line is; empty: the user speaks.
+  std::string Expects() const { return calls_.empty() ? "" : calls_.front().name; }
+  // A line of the user's, or a result. False: nothing is to be asked yet.
+  bool Hear(const std::string& line) {
+    if (calls_.empty()) {
+      if (line.find_first_not_of(" \t\r") == std::string::npos) return false;
+      messages_.push_back(Message("user", line));
+      return true;
+    }
+    json::Object result = Message("tool", line);
+    result["tool_call_id"] = calls_.front().id;
+    messages_.push_back(std::move(result));
+    calls_.pop_front();
+    return calls_.empty();
+  }
+  void Answered(const AnswerText& answer) {
+    messages_.push_back(answer.Message());
+    calls_.assign(answer.calls().begin(), answer.calls().end());
+  }
+  // The last line was not answered.
+  void TakeBack() { messages_.pop_back(); }
+  const json::Array& messages() const { return messages_; }
+
+ private:
+  const std::string system_;
+  json::Array messages_;
+  std::deque<AnswerText::Call> calls_;
+};
 
 }  // namespace
 
@@ -92,17 +150,18 @@ int RunComplete(const CommandInputs& inputs) {
   body["prompt"] = prompt;
   body["stream"] = true;
   SetSampling(options, body);
-  std::string partial;
-  const auto text = Ask(options, "/v1/completions", body, *inputs.interrupted, partial);
+  AnswerText answer(false);
+  const absl::Status asked = Ask(options, "/v1/completions", body, *inputs.interrupted, answer);
   std::fputs("\n", stdout);
-  if (absl::IsCancelled(text.status())) return 130;
-  return text.ok() ? 0 : Failed("complete", text.status());
+  if (absl::IsCancelled(asked)) return 130;
+  return asked.ok() ? 0 : Failed("complete", asked);
 }
 
 int RunChat(const CommandInputs& inputs) {
   AskOptions options;
   AnswerForm form;
-  std::string system;
+  std::string system, tools_file;
+  json::Array tools;
   config::Schema schema("quire chat", "A conversation in the terminal. Ctrl-C stops an answer.");
   schema.Group("Conversation");
   config::Flag flag;
@@ -110,6 +169,11 @@ int RunChat(const CommandInputs& inputs) {
   flag.help = "A system message that opens the conversation.";
   flag.target = &system;
   schema.Add(flag);
+  schema.Add({.name = "tools",
+              .help = "Tools that the model may call, as a JSON list in OpenAI's shape. A call is "
+                      "shown, and the next line is its result.",
+              .target = &tools_file,
+              .value_name = "FILE"});
   AddAskFlags(options, schema);
   AddFormFlags(form, schema);
   if (const std::optional<int> code = Begin(inputs, schema, "chat")) return *code;
@@ -121,41 +185,42 @@ int RunChat(const CommandInputs& inputs) {
     if (!model.ok()) return Failed("chat", model.status());
     options.model = *model;
   }
+  if (!tools_file.empty()) {
+    absl::StatusOr<json::Array> read = ReadTools(tools_file);
+    if (!read.ok()) return Failed("chat", read.status());
+    tools = *std::move(read);
+  }
   const bool terminal = isatty(STDIN_FILENO) != 0;
   if (terminal) {
     Show(stdout, options.model + " at " + options.url + ". /clear forgets, /exit leaves.\n");
   }
-  json::Array messages;
-  const auto clear = [&] {
-    messages.clear();
-    if (!system.empty()) messages.push_back(Message("system", system));
-  };
-  clear();
+  Conversation said(system);
   std::string line;
-  while (ReadLine(terminal, *inputs.interrupted, line)) {
+  while (ReadLine(terminal, *inputs.interrupted, said.Expects(), line)) {
     if (line == "/exit") break;
     if (line == "/clear") {
-      clear();
+      said.Clear();
       continue;
     }
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    messages.push_back(Message("user", line));
+    if (!said.Hear(line)) continue;
     json::Object body = every;
     body["model"] = options.model;
-    body["messages"] = messages;
+    body["messages"] = said.messages();
     body["stream"] = true;
     SetSampling(options, body);
-    std::string partial;
+    if (!tools.empty()) body["tools"] = tools;
     *inputs.interrupted = false;
-    const auto text = Ask(options, "/v1/chat/completions", body, *inputs.interrupted, partial);
+    AnswerText answer(isatty(STDOUT_FILENO) != 0);
+    const absl::Status asked =
+        Ask(options, "/v1/chat/completions", body, *inputs.interrupted, answer);
     std::fputs("\n", stdout);
-    if (!text.ok() && !absl::IsCancelled(text.status())) {
-      if (!terminal) return Failed("chat", text.status());
-      Failed("chat", text.status());
-      messages.pop_back();
+    if (!asked.ok() && !absl::IsCancelled(asked)) {
+      if (!terminal) return Failed("chat", asked);
+      Failed("chat", asked);
+      said.TakeBack();
       continue;
     }
-    messages.push_back(Message("assistant", partial));
+    said.Answered(answer);
   }
   return 0;
 }

@@ -80,6 +80,14 @@ enum class CallIds : unsigned char {
   kFunctions,  // functions.NAME:INDEX, which its templates read
 };
 
+// What is around several calls: `open` and `close` are the ends of the example.
+struct CallList {
+  std::string_view open = {};
+  std::string_view separator = {};
+  std::string_view close = {};
+  bool single = false;  // an answer has one call
+};
+
 struct Dialect {
   std::string_view name;      // as --tool-call-parser takes it
   std::string_view families;  // for people
@@ -97,6 +105,7 @@ struct Dialect {
   std::string_view tail = {};  // dropped with all up to the next `>`
   std::string_view part = {};  // a special token that is part of textual marks
   CallIds ids = CallIds::kAny;
+  CallList list = {};
   // A chat template (or, without one, a tokenizer's added tokens) has all of these.
   std::span<const std::string_view> signs = {};
 };

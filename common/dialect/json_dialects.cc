@@ -69,6 +69,7 @@ const Dialect kHermes = {
     .triggers = kHermesTriggers,
     .closers = kHermesClosers,
     .dropped = kHermesDropped,
+    .list = {.separator = "\n"},
     .signs = kHermesSigns,
 };
 
@@ -81,6 +82,7 @@ const Dialect kLlama3Json = {
     .triggers = kLlamaTriggers,
     .dropped = kLlamaDropped,
     .json = {.needs_arguments = true},
+    .list = {.open = "<|python_tag|>", .separator = "; "},
     .signs = kLlamaSigns,
 };
 
@@ -93,6 +95,7 @@ const Dialect kGranite = {
     .triggers = kGraniteTriggers,
     .closers = kGraniteClosers,
     .dropped = kGraniteDropped,
+    .list = {.open = "<|tool_call|>[", .separator = ", ", .close = "]"},
     .signs = kGraniteSigns,
 };
 
@@ -105,6 +108,7 @@ const Dialect kPhi4MiniJson = {
     .triggers = kPhiTriggers,
     .closers = kPhiClosers,
     .dropped = kPhiDropped,
+    .list = {.open = "functools[", .separator = ", ", .close = "]"},
     .signs = kPhiSigns,
 };
 
@@ -121,6 +125,7 @@ const Dialect kCohere = {
     .dropped = kCohereDropped,
     .json = {.name = "tool_name", .arguments = {"parameters", "arguments"}, .id = "tool_call_id"},
     .tail = "</co: ",
+    .list = {.open = "<|START_ACTION|>[", .separator = ", ", .close = "]<|END_ACTION|>"},
     .signs = kCohereSigns,
 };
 
@@ -151,6 +156,7 @@ const Dialect kDeepSeekV3 = {
     .closers = kDeepSeekClosers,
     .dropped = kDeepSeekDropped,
     .named = {.separator = {"<｜tool▁sep｜>", true}, .typed = true},
+    .list = {.open = "<｜tool▁calls▁begin｜>", .separator = "\n", .close = "<｜tool▁calls▁end｜>"},
     .signs = kDeepSeek3Signs,
 };
 
@@ -167,6 +173,7 @@ const Dialect kDeepSeekV31 = {
     .closers = kDeepSeekClosers,
     .dropped = kDeepSeekDropped,
     .named = {.separator = {"<｜tool▁sep｜>", true}},
+    .list = {.open = "<｜tool▁calls▁begin｜>", .separator = "\n", .close = "<｜tool▁calls▁end｜>"},
     .signs = kDeepSeek31Signs,
 };
 
@@ -186,6 +193,7 @@ const Dialect kKimiK2 = {
               .prefix = "functions.",
               .numbered = true},
     .ids = CallIds::kFunctions,
+    .list = {.open = "<|tool_calls_section_begin|>", .close = "<|tool_calls_section_end|>"},
     .signs = kKimiSigns,
 };
 

@@ -38,6 +38,7 @@ const Dialect kPythonic = {
     .form = Form::kPythonic,
     .triggers = kPythonicTriggers,
     .dropped = kLlama3Dropped,
+    .list = {.open = "[", .separator = ", ", .close = "]"},
     .signs = kPythonicSigns,
 };
 
@@ -50,6 +51,7 @@ const Dialect kLlama4Pythonic = {
     .triggers = kLlama4Triggers,
     .closers = kLlama4Closers,
     .dropped = kLlama4Dropped,
+    .list = {.open = "<|python_start|>[", .separator = ", ", .close = "]<|python_end|>"},
     .signs = kLlama4Signs,
 };
 
@@ -86,6 +88,7 @@ const Dialect kOpenAi = {
         "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
     .thoughts = "openai",
     .form = Form::kChannels,
+    .list = {.single = true},
     .signs = kHarmonySigns,
 };
 

@@ -54,6 +54,7 @@ const Dialect kQwen3Coder = {
     .closers = kQwenClosers,
     .dropped = kQwenDropped,
     .tagged = kQwenKeys,
+    .list = {.separator = "\n"},
     .signs = kQwenSigns,
 };
 
@@ -70,6 +71,7 @@ const Dialect kSeedOss = {
     .closers = kSeedClosers,
     .dropped = kSeedDropped,
     .tagged = kQwenKeys,
+    .list = {.separator = "\n"},
     .signs = kSeedSigns,
 };
 
@@ -89,6 +91,7 @@ const Dialect kMiniMaxM2 = {
                .key_open = "<parameter name=\"",
                .key_end = "\">",
                .value_end = "</parameter>"},
+    .list = {.open = "<minimax:tool_call>\n", .separator = "\n", .close = "\n</minimax:tool_call>"},
     .signs = kMiniMaxSigns,
 };
 
@@ -111,6 +114,9 @@ const Dialect kDeepSeekV32 = {
                .value_end = "</｜DSML｜parameter>",
                .typed = true},
     .part = "｜DSML｜",
+    .list = {.open = "<｜DSML｜function_calls>\n",
+             .separator = "\n",
+             .close = "\n</｜DSML｜function_calls>"},
     .signs = kDsmlSigns,
 };
 
@@ -127,6 +133,7 @@ const Dialect kGlm45 = {
                .key_end = "</arg_key>",
                .value_open = "<arg_value>",
                .value_end = "</arg_value>"},
+    .list = {.separator = "\n"},
     .signs = kGlmSigns,
 };
 

@@ -62,6 +62,13 @@ FIELDS = {
     "add_generation_prompt": "whether the template opens the assistant's turn",
     "continue_final_message": "goes on with the last message instead of answering it",
     "chat_template_kwargs": "an object for the template",
+    "tools": "functions that the model may call ([tool calls](../how-to/tool-calls.md))",
+    "tool_choice": "`none`, `auto`, `required`, or an object that names a function",
+    "parallel_tool_calls": "false: at most one call",
+    "functions": "the older form of `tools`",
+    "function_call": "the older form of `tool_choice`: `none`, `auto` or `{\"name\": …}`",
+    "reasoning_effort": "`none` to `max`, for the template; `none` turns thoughts off",
+    "include_reasoning": "false: thoughts are left out of the answer",
 }
 AGENT_FIELDS = {
     "responses": {
@@ -142,7 +149,7 @@ HEADERS = [
 WHO = {"kKey": "a key", "kOpen": "anyone", "kOperator": "an operator",
        "kMetrics": "anyone on loopback or on `--metrics-port`, else an operator"}
 WHERE = {"kInBoth": "both", "kInChat": "chat", "kInCompletion": "completions"}
-ONLY = {"OnlyOne": "1", "OnlyFalse": "false", "OnlyEmpty": "nothing", "OnlyNoToolChoice": "`none`", "OnlyTextModality": '`["text"]`'}
+ONLY = {"OnlyOne": "1", "OnlyFalse": "false", "OnlyEmpty": "nothing", "OnlyTextModality": '`["text"]`'}
 
 
 def routes(path):

@@ -3,8 +3,11 @@
 // A value, made once for a model and shared by its requests; any thread may read it.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "common/dialect/detect.h"
 #include "router/core/model_text.h"
 
@@ -17,6 +20,20 @@ struct AnswerFormat {
   std::vector<TokenId> marks;  // tokens that are marks, ascending
 
   bool IsMark(TokenId id) const;
+};
+
+// What an operator says of a model's dialect and thoughts, by its served name; "" is for the
+// others. nullptr: it has none.
+struct AnswerRules {
+  std::map<std::string, const dialect::Dialect*> dialects;
+  std::map<std::string, const dialect::Thoughts*> thoughts;
+
+  // Values are NAME for all models or MODEL=NAME, as vLLM spells NAME, or none. INVALID_ARGUMENT
+  // begins with the flag, --tool-call-parser or --reasoning-parser.
+  static absl::StatusOr<AnswerRules> Read(const std::vector<std::string>& dialects,
+                                          const std::vector<std::string>& thoughts);
+  // The model's own dialect and thoughts, or those that the rules say in place of them.
+  dialect::Detected Of(const std::string& model, dialect::Detected spoken) const;
 };
 
 AnswerFormat MakeAnswerFormat(const ModelText& text, const dialect::Detected& spoken);

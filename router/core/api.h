@@ -171,7 +171,7 @@ inline bool SaysNothing(const Delta& delta) {
 
 struct ChoiceEnd {
   uint32_t choice = 0;
-  std::string finish_reason;  // "stop", "length", "tool_calls": with calls of which none was cut
+  std::string finish_reason;  // "stop", "length", "tool_calls": it has calls, and none was cut
   std::optional<std::string> stop_string;  // the stop string that matched
   std::optional<TokenId> stop_token;       // the stop token that matched and was requested
 };
@@ -191,6 +191,10 @@ struct ModelEntry {
   int64_t created = 0;
   std::vector<std::string> model_ids =
       {};  // models that have a worker; if there are none, the one seen last
+  // How it writes tool calls and thoughts, by the names of --tool-call-parser and
+  // --reasoning-parser; empty: it has none, or its text is not known yet.
+  std::string_view tool_call_parser = {};
+  std::string_view reasoning_parser = {};
 };
 
 }  // namespace quire

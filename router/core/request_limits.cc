@@ -24,6 +24,7 @@ LimitCounters::LimitCounters(Metrics& m)
       request_choices(Refusals(m, "request_choices")),
       stop_strings(Refusals(m, "stop_strings")),
       logit_bias(Refusals(m, "logit_bias")),
+      tools(Refusals(m, "tools")),
       call_requests(Refusals(m, "call_requests")) {}
 
 ApiError PastLimit(std::string_view field, std::string_view flag, size_t limit, Counter* counter) {

@@ -25,6 +25,7 @@ struct LimitCounters {
   Counter& request_choices;
   Counter& stop_strings;
   Counter& logit_bias;
+  Counter& tools;
   Counter& call_requests;  // running at once in one call
 };
 
@@ -38,6 +39,7 @@ struct RequestLimits {
   size_t max_request_choices = 1024;    // of all prompts of one request together
   size_t max_stop_strings = 16;
   size_t max_logit_bias = 300;        // entries
+  size_t max_tools = 512;             // of one chat
   LimitCounters* counters = nullptr;  // outlives the limits; nullptr: nothing is counted
   // Counts what the current request holds, while it is read and afterwards; nullptr: nothing is
   // counted.

@@ -132,6 +132,7 @@ void AnswerCall::AddDelta(const Delta& delta) {
   const bool appended = writer_.JoinLast([&](Writer::Message& last) {
     v1::GenerateResponse& latest = LatestEvent(last.response);
     if (!latest.has_delta() || last.whose != delta.choice) return false;
+    if (!MayFollow(delta, latest.delta())) return false;
     fill(last, latest);
     return true;
   });

@@ -7,6 +7,7 @@
 #include "common/wire/sampling.h"
 #include "router/chat/constraint_fields.h"
 #include "router/chat/json_fields.h"
+#include "router/chat/tool_fields.h"
 #include "router/core/sampling_checks.h"
 
 namespace quire {
@@ -194,6 +195,7 @@ Problem ReadMessages(const v1::ChatRequest& in, const RequestLimits& limits, std
   const size_t count = static_cast<size_t>(in.messages_size());
   if (auto problem = CheckMessageCount(count, limits)) return problem;
   if (in.messages_size() == 0) return Bad("messages", "must hold at least one message");
+  RequestLimits rest = limits;  // what the arguments of all calls may take
   out = "[";
   for (int i = 0; i < in.messages_size(); ++i) {
     const v1::ChatMessage& message = in.messages(i);
@@ -205,12 +207,20 @@ Problem ReadMessages(const v1::ChatRequest& in, const RequestLimits& limits, std
     AppendMember("content", message.content(), out);
     if (!message.name().empty()) AppendMember("name", message.name(), out);
     if (!message.tool_call_id().empty()) AppendMember("tool_call_id", message.tool_call_id(), out);
+    if (!message.reasoning().empty()) {
+      AppendMember("reasoning", message.reasoning(), out);
+      AppendMember("reasoning_content", message.reasoning(), out);
+    }
     if (!message.tool_calls_json().empty()) {
       std::string calls;
       const std::string field = where + ".tool_calls_json";
       if (auto p = CheckJson(message.tool_calls_json(), field.c_str(),
                              {limits, true, kDepthOfCalls}, calls))
         return p;
+      json::Object with_calls;
+      with_calls["tool_calls"] = json::Parse(calls).value();
+      if (auto p = ReadCalls(with_calls, where, rest)) return p;
+      calls = json::Serialize(with_calls["tool_calls"]);
       out += ",\"tool_calls\":" + calls;
     }
     out += '}';
@@ -222,7 +232,10 @@ Problem ReadMessages(const v1::ChatRequest& in, const RequestLimits& limits, std
 Problem ReadChat(const v1::ChatRequest& in, const RequestLimits& limits, ChatPrompt& out) {
   if (auto problem = ReadMessages(in, limits, out.messages_json)) return problem;
   if (!in.tools_json().empty()) {
-    if (auto p = CheckJson(in.tools_json(), "tools_json", {limits, true}, out.tools_json)) return p;
+    auto tools = ReadJson(in.tools_json(), limits);
+    if (absl::IsUnavailable(tools.status())) return TooManyLargeRequests();
+    if (!tools.ok()) return Bad("tools_json", StatusMessage(tools.status()));
+    if (auto p = ReadTools(*tools, "tools_json", limits, out.tools_json)) return p;
   }
   if (!in.template_kwargs_json().empty()) {
     if (auto p = CheckJson(in.template_kwargs_json(), "template_kwargs_json", {limits, false},
@@ -232,6 +245,28 @@ Problem ReadChat(const v1::ChatRequest& in, const RequestLimits& limits, ChatPro
   }
   if (in.has_add_generation_prompt()) out.add_generation_prompt = in.add_generation_prompt();
   return std::nullopt;
+}
+
+Problem ReadTools(const v1::ChatRequest& in, const std::string& tools_json, GenerateRequest& out) {
+  ToolUse& use = out.tool_use;
+  use.parallel = !in.has_parallel_tool_calls() || in.parallel_tool_calls();
+  const v1::ToolChoice& choice = in.tool_choice();
+  if (choice.choice_case() == v1::ToolChoice::kFunction) {
+    use.choice = ToolChoice::kNamed;
+    use.name = choice.function();
+  } else if (choice.mode() == v1::ToolChoice::NONE) {
+    use.choice = ToolChoice::kNone;
+  } else if (choice.mode() == v1::ToolChoice::REQUIRED) {
+    use.choice = ToolChoice::kRequired;
+  } else if (choice.mode() != v1::ToolChoice::AUTO) {
+    return Bad("tool_choice.mode", "must be AUTO, NONE or REQUIRED");
+  }
+  if (in.has_enable_thinking()) out.thinking.enabled = in.enable_thinking();
+  if (!in.reasoning_effort().empty()) {
+    const json::Value effort(json::BoostView(in.reasoning_effort()));
+    if (auto p = ReadEffort(effort, "reasoning_effort", out.thinking)) return p;
+  }
+  return CheckToolUse(use, tools_json, "tool_choice");
 }
 
 absl::StatusCode CodeOf(ApiCode code) {
@@ -300,8 +335,10 @@ Problem FromProto(const v1::GenerateRequest& in, GenerateRequest& out,
 Problem FromProto(const v1::ChatRequest& in, GenerateRequest& out, const RequestLimits& limits) {
   if (auto problem = ReadCommon(in, false, limits, out)) return problem;
   out.chat_defaults = true;
+  out.read_answer = !in.omit_text();
   ChatPrompt prompt;
   if (auto problem = ReadChat(in, limits, prompt)) return problem;
+  if (auto problem = ReadTools(in, prompt.tools_json, out)) return problem;
   out.prompt = std::move(prompt);
   return CheckLimits(out, limits);
 }
@@ -337,10 +374,31 @@ void ToProto(std::span<const TokenLogprob> logprobs, uint64_t first_position, v1
   for (const TokenLogprob& logprob : logprobs) ToProto(logprob, *out.add_logprobs());
 }
 
+bool MayFollow(const Delta& in, const v1::Delta& before) {
+  const bool after_calls = !before.tool_calls().empty();
+  const bool after_text = after_calls || !before.text().empty();
+  return (in.text.empty() || !after_calls) && (in.reasoning.empty() || !after_text);
+}
+
 void AppendToProto(const Delta& in, v1::Delta& out) {
-  if (out.token_ids().empty() && out.text().empty()) {
+  if (out.token_ids().empty() && out.text().empty() && out.reasoning().empty() &&
+      out.tool_calls().empty()) {
     out.set_choice(in.choice);
     out.set_first_index(in.first_index);
+  }
+  if (!in.reasoning.empty()) out.mutable_reasoning()->append(in.reasoning);
+  for (const ToolCallDelta& piece : in.tool_calls) {
+    const bool goes_on = piece.id.empty() && !out.tool_calls().empty() &&
+                         out.tool_calls().rbegin()->index() == piece.index;
+    if (goes_on) {
+      out.mutable_tool_calls()->rbegin()->mutable_arguments()->append(piece.arguments);
+      continue;
+    }
+    v1::ToolCallPiece& added = *out.add_tool_calls();
+    added.set_index(piece.index);
+    added.set_id(piece.id);
+    added.set_name(piece.name);
+    added.set_arguments(piece.arguments);
   }
   out.mutable_text()->append(in.text);
   out.mutable_token_ids()->Add(in.ids.begin(), in.ids.end());
@@ -361,6 +419,7 @@ void ToProto(const Usage& in, v1::Usage& out) {
   out.set_prompt_tokens(in.prompt_tokens);
   out.set_completion_tokens(in.completion_tokens);
   out.set_cached_tokens(in.cached_tokens);
+  out.set_reasoning_tokens(in.reasoning_tokens);
 }
 
 void ToProto(const ModelEntry& in, v1::ModelInfo& out) {
@@ -368,6 +427,8 @@ void ToProto(const ModelEntry& in, v1::ModelInfo& out) {
   out.set_model_id(in.model_id);
   out.set_max_model_len(in.max_model_len);
   out.set_workers_ready(in.workers_ready);
+  out.set_tool_call_parser(std::string(in.tool_call_parser));
+  out.set_reasoning_parser(std::string(in.reasoning_parser));
 }
 
 absl::Status ToStatus(const ApiError& error) {

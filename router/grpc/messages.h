@@ -29,6 +29,8 @@ void ToProto(const Started& in, const std::string& request_id, v1::Started& out)
 void ToProto(std::span<const TokenLogprob> logprobs, uint64_t first_position, v1::PromptPart& out);
 // Appends to what `out` already holds of the same choice.
 void AppendToProto(const Delta& in, v1::Delta& out);
+// Whether the parts of both stay in the order in which they were written.
+bool MayFollow(const Delta& in, const v1::Delta& before);
 void ToProto(const ChoiceEnd& in, v1::Done& out);
 void ToProto(const Usage& in, v1::Usage& out);
 void ToProto(const ModelEntry& in, v1::ModelInfo& out);

@@ -50,16 +50,22 @@ void AppendUsage(const Usage& usage, std::string& out) {
   AppendNumber(uint64_t{usage.prompt_tokens} + usage.completion_tokens, out);
   out += ",\"prompt_tokens_details\":{\"cached_tokens\":";
   AppendNumber(usage.cached_tokens, out);
-  out += "}}";
+  out += '}';
+  if (usage.reasoning_tokens > 0) {
+    out += ",\"completion_tokens_details\":{\"reasoning_tokens\":";
+    AppendNumber(usage.reasoning_tokens, out);
+    out += '}';
+  }
+  out += '}';
 }
 
-void AppendFinish(const ChoiceEnd* end, std::string& out) {
+void AppendFinish(const ChoiceEnd* end, const ChatStyle& style, std::string& out) {
   out += ",\"finish_reason\":";
   if (!end) {
     out += "null";
     return;
   }
-  json::AppendQuoted(end->finish_reason, out);
+  json::AppendQuoted(FinishReasonOf(*end, style), out);
   out += ",\"stop_reason\":";
   if (end->stop_string) {
     json::AppendQuoted(*end->stop_string, out);
@@ -238,9 +244,10 @@ void AnswerWriter::AppendPromptLogprobs(const std::vector<TokenLogprob>& logprob
 void AnswerWriter::AppendChatParts(const ChunkParts& parts, std::string& out) {
   out += ",\"delta\":{";
   if (parts.role) out += "\"role\":\"assistant\",\"content\":\"\"";
-  if (!parts.role && parts.delta) {
-    out += "\"content\":";
-    json::AppendQuoted(parts.delta->text, out);
+  if (!parts.role && parts.call) {
+    AppendCall(*parts.call, head_.style, out);
+  } else if (!parts.role && parts.delta) {
+    AppendDelta(*parts.delta, head_.style, out);
   }
   out += '}';
 }
@@ -248,6 +255,18 @@ void AnswerWriter::AppendChatParts(const ChunkParts& parts, std::string& out) {
 void AnswerWriter::AppendCompletionParts(const ChunkParts& parts, std::string& out) {
   out += ",\"text\":";
   json::AppendQuoted(parts.delta ? std::string_view(parts.delta->text) : std::string_view(), out);
+}
+
+void AnswerWriter::AppendChunks(const ChunkParts& parts, std::string& out) {
+  if (parts.delta == nullptr || parts.delta->tool_calls.empty()) return AppendChunk(parts, out);
+  ChunkParts piece = parts;
+  piece.outputs = false;
+  if (SaysWords(*parts.delta, head_.style)) AppendChunk(piece, out);
+  for (const ToolCallDelta& call : parts.delta->tool_calls) {
+    piece.call = &call;
+    piece.outputs = &call == &parts.delta->tool_calls.back();
+    AppendChunk(piece, out);
+  }
 }
 
 void AnswerWriter::AppendChunk(const ChunkParts& parts, std::string& out) {
@@ -261,15 +280,16 @@ void AnswerWriter::AppendChunk(const ChunkParts& parts, std::string& out) {
   } else {
     AppendCompletionParts(parts, out);
   }
-  AppendLogprobs(parts.delta ? parts.delta->logprobs : kNoLogprobs, parts.index, out);
-  AppendFinish(parts.end, out);
+  const bool outputs = parts.delta && parts.outputs;
+  AppendLogprobs(outputs ? parts.delta->logprobs : kNoLogprobs, parts.index, out);
+  AppendFinish(parts.end, head_.style, out);
   if (!chat && parts.prompt_logprobs) AppendPromptLogprobs(*parts.prompt_logprobs, out);
   if (head_.return_token_ids) {
     if (!chat && parts.prompt_ids) {
       out += ",\"prompt_token_ids\":";
       AppendIds(*parts.prompt_ids, out);
     }
-    if (parts.delta) {
+    if (outputs) {
       out += ",\"token_ids\":";
       AppendIds(parts.delta->ids, out);
     }
@@ -327,9 +347,12 @@ void AnswerWriter::AppendWholeChoice(const AnswerChoice& choice, const AnswerPro
   const bool chat = head_.kind == ApiKind::kChat;
   out += "{\"index\":";
   AppendNumber(choice.index, out);
-  out += chat ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"text\":";
-  json::AppendQuoted(choice.text, out);
-  if (chat) out += '}';
+  out += chat ? ",\"message\":" : ",\"text\":";
+  if (chat) {
+    AppendMessage({choice.text, choice.reasoning, choice.calls}, head_.style, out);
+  } else {
+    json::AppendQuoted(choice.text, out);
+  }
   out += ",\"logprobs\":";
   if (!head_.logprobs) {
     out += "null";
@@ -339,7 +362,7 @@ void AnswerWriter::AppendWholeChoice(const AnswerChoice& choice, const AnswerPro
     uint64_t offset = 0;
     AppendCompletionLogprobs(choice.logprobs, head_.tokens_as_ids, offset, out);
   }
-  AppendFinish(choice.end ? &*choice.end : nullptr, out);
+  AppendFinish(choice.end ? &*choice.end : nullptr, head_.style, out);
   if (!chat && head_.prompt_logprobs) AppendPromptLogprobs(prompt.logprobs, out);
   if (head_.return_token_ids) {
     if (!chat) {

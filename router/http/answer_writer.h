@@ -11,6 +11,7 @@
 
 #include "router/core/api.h"
 #include "router/http/api_request.h"
+#include "router/http/chat_parts.h"
 
 namespace quire {
 
@@ -23,7 +24,8 @@ struct AnswerPrompt {
 // One choice of an answer that is not streamed, as it grows.
 struct AnswerChoice {
   uint32_t index = 0;
-  std::string text;
+  std::string text, reasoning;
+  std::vector<WholeCall> calls;
   std::vector<TokenId> ids;
   std::vector<TokenLogprob> logprobs;
   std::optional<ChoiceEnd> end;
@@ -37,6 +39,7 @@ struct AnswerHead {
   bool return_token_ids = false;
   bool tokens_as_ids = false;
   bool include_usage = false;
+  ChatStyle style;
 };
 
 // What one chunk contains of one choice. Pointers are borrowed for the call; absent parts are left
@@ -45,6 +48,8 @@ struct ChunkParts {
   uint32_t index = 0;
   bool role = false;  // chat: the first chunk of a choice
   const Delta* delta = nullptr;
+  const ToolCallDelta* call = nullptr;  // a piece of the delta's calls, in place of its words
+  bool outputs = true;                  // with the delta's token ids and logprobs
   const ChoiceEnd* end = nullptr;
   const SharedTokens* prompt_ids = nullptr;
   const std::vector<TokenLogprob>* prompt_logprobs = nullptr;
@@ -59,8 +64,9 @@ class AnswerWriter {
   void Begin(const Started& started);
   const AnswerHead& head() const { return head_; }
 
-  // One SSE event, "data: {…}\n\n".
-  void AppendChunk(const ChunkParts& parts, std::string& out);
+  // One SSE event, "data: {…}\n\n"; of a delta with calls one for its words and one for each piece
+  // of a call.
+  void AppendChunks(const ChunkParts& parts, std::string& out);
   void AppendUsageChunk(const Usage& usage, std::string& out);
   // `resumable`: another router may be able to resume the answer, and the chunk includes what that
   // needs.
@@ -73,6 +79,7 @@ class AnswerWriter {
                           uint32_t choices_per_prompt) const;
 
  private:
+  void AppendChunk(const ChunkParts& parts, std::string& out);
   void AppendWholeChoice(const AnswerChoice& choice, const AnswerPrompt& prompt,
                          std::string& out) const;
   void AppendPromptLogprobs(const std::vector<TokenLogprob>& logprobs, std::string& out) const;

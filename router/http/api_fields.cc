@@ -1,6 +1,7 @@
 #include "router/http/api_fields.h"
 
 #include "common/wire/sampling.h"
+#include "router/chat/tool_fields.h"
 #include "router/core/result.h"
 #include "router/core/sampling_checks.h"
 #include "router/http/errors.h"
@@ -82,15 +83,6 @@ FieldError OnlyTextModality(const Value& v, std::string_view name, ApiDraft&) {
   }
   return InvalidField(name, "only [\"text\"] is served");
 }
-FieldError OnlyNoToolChoice(const Value& v, std::string_view name, ApiDraft&) {
-  // Without tools, which are refused by their own name, "auto" is the same as "none".
-  if (v.is_string() &&
-      (json::View(v.get_string()) == "none" || json::View(v.get_string()) == "auto")) {
-    return std::nullopt;
-  }
-  return InvalidField(name, "only \"none\" and \"auto\" are served");
-}
-
 using V = const Value&;
 using N = std::string_view;
 using D = ApiDraft&;
@@ -146,26 +138,39 @@ constexpr ApiField kFields[] = {
        d.chat.template_kwargs_json = json::Serialize(v);
        return {};
      }},
+    {"tools", kInChat,
+     [](V v, N, D d) -> FieldError {
+       d.tools = &v;
+       return {};
+     }},
+    {"tool_choice", kInChat, [](V v, N n, D d) { return ReadToolChoice(v, n, d.common.tool_use); }},
+    {"parallel_tool_calls", kInChat,
+     [](V v, N n, D d) { return ReadBool(v, n, d.common.tool_use.parallel); }},
+    {"functions", kInChat,
+     [](V v, N, D d) -> FieldError {
+       d.functions = &v;
+       return {};
+     }},
+    {"function_call", kInChat,
+     [](V v, N n, D d) { return ReadFunctionCall(v, n, d.common.tool_use); }},
+    {"reasoning_effort", kInChat,
+     [](V v, N n, D d) { return ReadEffort(v, n, d.common.thinking); }},
+    {"include_reasoning", kInChat,
+     [](V v, N n, D d) { return ReadBool(v, n, d.out.include_reasoning); }},
     // Fields that change nothing about the answer.
     {"user", kInBoth, Ignore},
     {"metadata", kInChat, Ignore},
     {"service_tier", kInChat, Ignore},
     {"safety_identifier", kInChat, Ignore},
     {"prompt_cache_key", kInChat, Ignore},
-    {"parallel_tool_calls", kInChat, Ignore},
     {"stream_interval", kInBoth, Ignore},
     // Fields that are known and not served, except at their neutral value.
     {"best_of", kInBoth, OnlyOne},
     {"suffix", kInCompletion, OnlyEmpty},
     {"echo", kInChat, OnlyFalse},
-    {"tools", kInChat, OnlyEmpty},
-    {"tool_choice", kInChat, OnlyNoToolChoice},
-    {"functions", kInChat, OnlyEmpty},
-    {"function_call", kInChat, OnlyNoToolChoice},
     {"modalities", kInChat, OnlyTextModality},
     {"audio", kInChat, OnlyEmpty},
     {"prediction", kInChat, OnlyEmpty},
-    {"reasoning_effort", kInChat, OnlyEmpty},
     {"verbosity", kInChat, OnlyEmpty},
     {"web_search_options", kInChat, OnlyEmpty},
     {"store", kInChat, OnlyFalse},

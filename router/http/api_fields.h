@@ -29,6 +29,8 @@ struct ApiDraft {
   GenerateRequest common;  // every prompt's request is a copy of it
   const json::Value* prompt = nullptr;
   const json::Value* messages = nullptr;
+  const json::Value* tools = nullptr;
+  const json::Value* functions = nullptr;
   ChatPrompt chat;
   ConstraintDraft constraint;
   bool add_special_tokens = true;

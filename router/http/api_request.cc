@@ -6,6 +6,7 @@
 #include "common/wire/sampling.h"
 #include "router/chat/constraint_fields.h"
 #include "router/chat/sampling_fields.h"
+#include "router/chat/tool_fields.h"
 #include "router/core/result.h"
 #include "router/core/sampling_checks.h"
 #include "router/http/api_fields.h"
@@ -122,6 +123,26 @@ FieldError CheckCount(const Value& messages, const RequestLimits& limits) {
   return CheckMessageCount(messages.get_array().size(), limits);
 }
 
+// The older fields are the newer ones under other names; answers to them have the older shape.
+FieldError SettleTools(ApiDraft& draft, const RequestLimits& limits) {
+  if (draft.functions != nullptr) {
+    if (draft.tools != nullptr) return InvalidField("functions", "cannot stand beside tools");
+    if (auto problem =
+            ReadFunctions(*draft.functions, "functions", limits, draft.chat.tools_json)) {
+      return problem;
+    }
+    draft.out.functions = true;
+    draft.common.tool_use.parallel = false;
+  }
+  if (draft.tools != nullptr) {
+    if (auto problem = ReadTools(*draft.tools, "tools", limits, draft.chat.tools_json)) {
+      return problem;
+    }
+  }
+  const std::string_view field = draft.out.functions ? "function_call" : "tool_choice";
+  return CheckToolUse(draft.common.tool_use, draft.chat.tools_json, field);
+}
+
 FieldError ReadChat(json::Object& body, ApiDraft& draft, const RequestLimits& limits) {
   if (!draft.messages) return InvalidField("messages", "is missing");
   Value& messages = body.at("messages");
@@ -132,8 +153,10 @@ FieldError ReadChat(json::Object& body, ApiDraft& draft, const RequestLimits& li
     return InvalidField("continue_final_message",
                         "needs add_generation_prompt to be false: only one of the two can be true");
   }
+  if (auto problem = SettleTools(draft, limits)) return problem;
   GenerateRequest request = draft.common;
   request.chat_defaults = true;
+  request.read_answer = true;
   request.prompt = std::move(draft.chat);
   draft.out.requests.push_back(std::move(request));
   return std::nullopt;
@@ -199,39 +222,6 @@ FieldError FlattenContent(const Value& content, const std::string& where, std::s
   return std::nullopt;
 }
 
-// The body, its messages, a message, its calls, a call, its function: arguments are nested in
-// these.
-constexpr size_t kDepthOfArguments = 6;
-
-// Clients write the arguments of a call as a JSON text; templates need its parsed content, or they
-// would quote it once more. vLLM parses them too. Their depth and values count as part of the body;
-// `limits` holds what is left of its values.
-FieldError ReadArguments(json::Object& message, const std::string& where, RequestLimits& limits) {
-  auto calls = message.find("tool_calls");
-  if (calls == message.end() || !calls->value().is_array()) return std::nullopt;
-  size_t index = 0;
-  for (Value& call : calls->value().get_array()) {
-    const std::string place = where + ".tool_calls[" + std::to_string(index++) + "]";
-    if (!call.is_object()) return InvalidField(place, "must be an object with a function");
-    auto function = call.get_object().find("function");
-    if (function == call.get_object().end() || !function->value().is_object()) continue;
-    auto arguments = function->value().get_object().find("arguments");
-    if (arguments == function->value().get_object().end()) continue;
-    if (!arguments->value().is_string()) continue;
-    const std::string_view given = json::View(arguments->value().get_string());
-    const std::string_view text = given.empty() ? "{}" : given;
-    auto read = ReadJson(text, limits, kDepthOfArguments);
-    if (absl::IsUnavailable(read.status())) return TooManyLargeRequests();
-    limits.max_json_values -= std::min(limits.max_json_values, json::Measure(text).values);
-    if (!read.ok()) {
-      return InvalidField(place + ".function.arguments",
-                          "must be a JSON text such as \"{}\": " + StatusMessage(read.status()));
-    }
-    arguments->value() = *std::move(read);
-  }
-  return std::nullopt;
-}
-
 FieldError CheckMessage(Value& message, const std::string& where, RequestLimits& limits) {
   if (!message.is_object()) return InvalidField(where, "must be an object with role and content");
   json::Object& object = message.get_object();
@@ -239,7 +229,7 @@ FieldError CheckMessage(Value& message, const std::string& where, RequestLimits&
   if (!role || !role->is_string() || role->get_string().empty()) {
     return InvalidField(where + ".role", "must be a string such as \"user\"");
   }
-  if (auto problem = ReadArguments(object, where, limits)) return problem;
+  if (auto problem = ReadCalls(object, where, limits)) return problem;
   auto content = object.find("content");
   if (content == object.end() || content->value().is_null()) {
     if (!json::Find(object, "tool_calls")) return InvalidField(where + ".content", "is missing");
@@ -289,8 +279,7 @@ FieldError ReadTokenizeChat(json::Object& object, const RequestLimits& limits, T
     chat.template_kwargs_json = json::Serialize(*v);
   }
   if (const Value* v = json::Find(object, "tools")) {
-    if (!v->is_array()) return InvalidField("tools", "must be a list");
-    if (!v->get_array().empty()) chat.tools_json = json::Serialize(*v);
+    if (auto problem = ReadTools(*v, "tools", limits, chat.tools_json)) return problem;
   }
   out.prompt = std::move(chat);
   return std::nullopt;

@@ -25,7 +25,9 @@ struct ApiRequest {
   bool return_token_ids = false;
   // What the client requested of the prompt's logprobs; the pipeline's requests may need more.
   std::optional<int32_t> prompt_logprobs;
-  bool return_tokens_as_ids = false;      // "token_id:N" for the text of logprob tokens
+  bool return_tokens_as_ids = false;  // "token_id:N" for the text of logprob tokens
+  bool include_reasoning = true;
+  bool functions = false;                 // tools came as the older `functions`, and so do calls
   std::vector<GenerateRequest> requests;  // one per prompt, in order; never empty
   std::vector<std::string> unknown_fields;
 };

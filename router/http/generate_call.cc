@@ -29,7 +29,11 @@ namespace {
 size_t BytesOf(const Delta& delta) {
   size_t logprobs = 0;
   for (const TokenLogprob& token : delta.logprobs) logprobs += 1 + token.top.size();
-  return 2 * (delta.text.size() + sizeof(TokenId) * delta.ids.size()) + kBytesPerLogprob * logprobs;
+  size_t text = delta.text.size() + delta.reasoning.size();
+  for (const ToolCallDelta& piece : delta.tool_calls) {
+    text += sizeof(WholeCall) + piece.id.size() + piece.name.size() + piece.arguments.size();
+  }
+  return 2 * (text + sizeof(TokenId) * delta.ids.size()) + kBytesPerLogprob * logprobs;
 }
 
 }  // namespace
@@ -101,7 +105,10 @@ void GenerateCall::Launch(uint64_t timeout_ms) {
                  .prompt_logprobs = api_.prompt_logprobs,
                  .return_token_ids = api_.return_token_ids,
                  .tokens_as_ids = api_.return_tokens_as_ids,
-                 .include_usage = api_.include_usage});
+                 .include_usage = api_.include_usage,
+                 .style = {.functions = api_.functions,
+                           .named = api_.requests[0].tool_use.choice == ToolChoice::kNamed,
+                           .reasoning = api_.include_reasoning}});
   echo_ = api_.requests[0].echo;
   const size_t choice_count = api_.requests.size() * choices_per_prompt_;
   choice_states_.resize(choice_count);
@@ -200,13 +207,16 @@ void GenerateCall::PartDelta(Part& part, const Delta& delta) {
     if (!HoldMore(BytesOf(delta))) return;
     AnswerChoice& choice = whole_choices_[index];
     choice.text += delta.text;
+    choice.reasoning += delta.reasoning;
+    for (const ToolCallDelta& piece : delta.tool_calls) AddPiece(piece, choice.calls);
     choice.ids.insert(choice.ids.end(), delta.ids.begin(), delta.ids.end());
     choice.logprobs.insert(choice.logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
     return;
   }
   events_.Begin();
-  const bool says_something =
-      !delta.text.empty() || api_.return_token_ids || !delta.logprobs.empty();
+  const bool says_something = SaysWords(delta, writer_->head().style) ||
+                              !delta.tool_calls.empty() || api_.return_token_ids ||
+                              !delta.logprobs.empty();
   OpenChoice(part, index);
   if (says_something) SendChunk(part, {.index = index, .delta = &delta});
   WriteOut();
@@ -230,7 +240,7 @@ void GenerateCall::SendChunk(Part& part, ChunkParts parts) {
     running.completion_tokens = static_cast<uint32_t>(choice_states_[parts.index].tokens);
     parts.usage = &running;
   }
-  writer_->AppendChunk(parts, scratch_);
+  writer_->AppendChunks(parts, scratch_);
 }
 
 void GenerateCall::PartChoiceEnd(Part& part, const ChoiceEnd& end) {
@@ -258,6 +268,7 @@ void GenerateCall::PartFinished(Part& part, const Usage& usage) {
   usage_.prompt_tokens += usage.prompt_tokens;
   usage_.completion_tokens += usage.completion_tokens;
   usage_.cached_tokens += usage.cached_tokens;
+  usage_.reasoning_tokens += usage.reasoning_tokens;
   QUIRE_CHECK(parts_live_ > 0);
   if (--parts_live_ > 0) return;
   finished_ = true;

@@ -42,7 +42,18 @@ void AppendModel(const ModelEntry& model, std::string& out) {
     if (i > 0) out += ',';
     json::AppendQuoted(model.model_ids[i], out);
   }
-  out += "]}";
+  out += ']';
+  const std::pair<std::string_view, std::string_view> parsers[] = {
+      {"tool_call_parser", model.tool_call_parser}, {"reasoning_parser", model.reasoning_parser}};
+  for (const auto& [key, name] : parsers) {
+    out += ",\"" + std::string(key) + "\":";
+    if (name.empty()) {
+      out += "null";
+    } else {
+      json::AppendQuoted(name, out);
+    }
+  }
+  out += '}';
 }
 
 CallPtr ListModels(HttpServices& services, HttpRequest request, Exchange& exchange) {

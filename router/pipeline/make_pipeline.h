@@ -13,6 +13,7 @@
 #include "common/metrics/metrics.h"
 #include "common/runtime/runtime.h"
 #include "common/trace/context.h"
+#include "router/core/answer_format.h"
 #include "router/core/model_text.h"
 #include "router/dispatch/dispatch_types.h"
 #include "router/fleet/pools.h"
@@ -27,6 +28,7 @@ struct PipelineOptions : DispatchOptions {
   std::string salt_key;              // empty: the public key
   ModelTextFactory text_factory;     // MakeBundleText of router/chat; tests fake it
   PoolRules pool_rules;              // aliases, pins, weights
+  AnswerRules answer_rules;          // dialects and thoughts in place of those of templates
   size_t max_waiting_prompt_bytes = size_t{1} << 30;  // of all prompts until they are tokens
   // What the router holds for all clients, and the limit of one tenant's part of it.
   std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);

@@ -27,9 +27,11 @@ ModelDirectory::ModelDirectory(const PipelineOptions& options, const PipelineRun
     : logger_(runtime.logger),
       dispatcher_(dispatcher),
       texts_(options.limits, {runtime.dialer, runtime.executor, runtime.background},
-             options.text_factory, [this](const std::string& model_id, const absl::Status& status) {
+             options.text_factory,
+             [this](const std::string& model_id, const absl::Status& status) {
                TextChanged(model_id, status);
-             }) {
+             }),
+      answer_rules_(options.answer_rules) {
   dispatcher_.fleet().SetPoolRules(options.pool_rules);
 }
 
@@ -92,15 +94,14 @@ bool ModelDirectory::MayComeBack(const std::string& model_id) const {
 }
 
 Result<ServedModel> ModelDirectory::Find(const std::string& name, uint64_t key,
-                                         const std::string& model_id) const {
+                                         const std::string& model_id) {
   const Result<const Pool*> found = FindPool(name, key, model_id);
   if (!found.ok()) return found.error();
   const Pool& pool = *found.value();
   const WorkerRecord* worker = dispatcher_.fleet().Representative(pool.model_id);
   ServedModel model;
   model.text = texts_.Find(pool.model_id);
-  const auto format = formats_.find(pool.model_id);
-  if (model.text == nullptr || worker == nullptr || format == formats_.end()) {
+  if (model.text == nullptr || worker == nullptr) {
     return ApiError{ApiCode::kUnavailable, "model " + pool.name + " is not ready yet", "", 1000};
   }
   // Errors use the name that the client sent.
@@ -108,8 +109,18 @@ Result<ServedModel> ModelDirectory::Find(const std::string& name, uint64_t key,
                  worker->hello.vocab_size, worker->hello.limits,
                  dispatcher_.fleet().FeaturesOf(pool.model_id)};
   model.model_id = pool.model_id;
-  model.format = format->second;
+  model.format = FormatOf(pool, *model.text);
   return model;
+}
+
+std::shared_ptr<const AnswerFormat> ModelDirectory::FormatOf(const Pool& pool,
+                                                             const ModelText& text) {
+  std::shared_ptr<const AnswerFormat>& format = formats_[{pool.name, pool.model_id}];
+  if (format == nullptr) {
+    format = std::make_shared<const AnswerFormat>(
+        MakeAnswerFormat(text, answer_rules_.Of(pool.name, text.Spoken())));
+  }
+  return format;
 }
 
 std::optional<ModelEntry> ModelDirectory::EntryOf(const std::string& name) const {
@@ -133,6 +144,12 @@ std::optional<ModelEntry> ModelDirectory::EntryOf(const std::string& name) const
   if (entry.model_ids.empty()) entry.model_ids = {entry.model_id};
   const WorkerRecord* worker = fleet.Representative(entry.model_id);
   entry.max_model_len = worker == nullptr ? 0 : worker->hello.limits.max_model_len;
+  if (const std::shared_ptr<const ModelText> text = texts_.Find(entry.model_id)) {
+    const std::string& served = of_name.front().pool->name;
+    const dialect::Detected spoken = answer_rules_.Of(served, text->Spoken());
+    if (spoken.dialect != nullptr) entry.tool_call_parser = spoken.dialect->name;
+    if (spoken.thoughts != nullptr) entry.reasoning_parser = spoken.thoughts->name;
+  }
   return entry;
 }
 
@@ -182,14 +199,12 @@ void ModelDirectory::Refresh() {
     if (worker.attached && worker.refusal.empty()) texts_.Want(worker);
   }
   texts_.EndRound(dispatcher_.fleet().pools());
-  std::erase_if(formats_, [&](const auto& known) { return texts_.Find(known.first) == nullptr; });
+  std::erase_if(formats_,
+                [&](const auto& known) { return texts_.Find(known.first.second) == nullptr; });
 }
 
 void ModelDirectory::TextChanged(const std::string& model_id, const absl::Status& status) {
   if (status.ok()) {
-    const std::shared_ptr<const ModelText> text = texts_.Find(model_id);
-    formats_[model_id] =
-        std::make_shared<const AnswerFormat>(MakeAnswerFormat(*text, text->Spoken()));
     dispatcher_.fleet().TextReady(model_id);
     LogSettings(model_id);
   } else if (absl::IsUnavailable(status)) {
@@ -211,6 +226,11 @@ void ModelDirectory::LogSettings(const std::string& model_id) const {
     logger_.Warning("a sampling default in a model's generation_config.json is left out",
                     {{"model_id", model_id}, {"reason", setting}});
   }
+  const dialect::Detected spoken = text->Spoken();
+  logger_.Info("a model's chat template",
+               {{"model_id", model_id},
+                {"tool_call_parser", spoken.dialect ? spoken.dialect->name : "none"},
+                {"reasoning_parser", spoken.thoughts ? spoken.thoughts->name : "none"}});
   logger_.Info("sampling defaults of a model",
                {{"model_id", model_id},
                 {"temperature", Shown(settings.temperature)},

@@ -30,7 +30,7 @@ class ModelDirectory {
   // NOT_FOUND names what is served; CONFLICT: this router has never seen that model_id under this
   // name, and it knows the models of all workers; UNAVAILABLE while no worker is known yet.
   Result<ServedModel> Find(const std::string& name, uint64_t key = 0,
-                           const std::string& model_id = "") const;
+                           const std::string& model_id = "");
   // The error for a request that has found no worker for as long as it may wait; `model` is empty
   // where none was found for it. CONFLICT for a resumed answer, when no worker can have its model
   // any more and another one is ready under its name: further waiting would not help.
@@ -52,6 +52,7 @@ class ModelDirectory {
   bool MayComeBack(const std::string& model_id) const;
   std::optional<ModelEntry> EntryOf(const std::string& name) const;
   void TextChanged(const std::string& model_id, const absl::Status& status);
+  std::shared_ptr<const AnswerFormat> FormatOf(const Pool& pool, const ModelText& text);
   void LogSettings(const std::string& model_id) const;
 
   Logger& logger_;
@@ -60,7 +61,9 @@ class ModelDirectory {
   // As last logged: a worker that cannot be reached is logged once, not at every attempt.
   std::map<WorkerIndex, std::pair<WorkerPhase, std::string>> logged_;
   ModelTexts texts_;
-  std::map<std::string, std::shared_ptr<const AnswerFormat>> formats_;  // by model_id
+  const AnswerRules answer_rules_;
+  // By served name and model_id, since their first request.
+  std::map<std::pair<std::string, std::string>, std::shared_ptr<const AnswerFormat>> formats_;
 };
 
 }  // namespace quire

@@ -264,7 +264,7 @@ void RouterPipeline::Enqueue(LiveRequest& request, Result<PromptTokens> prompt) 
   if (!prompt.ok()) return Fail(request, prompt.error());
   request.sampling.bad_words = std::move(prompt.value().bad_words);
   request.prompt_text = std::move(prompt.value().echo_text);
-  request.reading = std::move(prompt.value().reading);
+  if (const auto error = TakePlan(std::move(prompt.value().plan), request)) return Fail(id, *error);
   if (const auto error = FitPrompt(request, std::move(prompt.value().ids), options_.limits)) {
     return Fail(request, *error);
   }
@@ -371,6 +371,7 @@ void RouterPipeline::EndChoice(LiveRequest& request, const ChoiceEnd& end) {
   QUIRE_CHECK_MSG(!request.ended.at(end.choice), "a choice ends once");
   request.ended[end.choice] = true;
   request.finish_reasons[end.choice] = end.finish_reason;
+  metrics_.AnswerRead(request.streams.at(end.choice).limit());
   request.sink->OnChoiceEnd(end);
   if (request.over) return;
   if (std::count(request.ended.begin(), request.ended.end(), false) > 0) return;

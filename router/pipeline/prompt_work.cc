@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "router/chat/prompt.h"
+#include "router/chat/tool_fields.h"
 #include "router/pipeline/held_bytes.h"
 
 namespace quire {
@@ -22,6 +23,9 @@ struct PromptWork {
   std::shared_ptr<const AnswerFormat> format;
   bool read_answer = false;
   ToolUse tool_use;
+  Thinking thinking;
+  Constraint constraint;
+  std::string_view constraint_field;
   PromptOptions options;
   Result<PromptTokens> tokens = PromptTokens();
 };
@@ -35,31 +39,17 @@ bool IsQuick(const PromptWork& work) {
          work.bad_words.empty();
 }
 
-// How the answer to the prompt comes apart; nothing: it is content alone.
-Result<std::optional<AnswerReading>> ReadingFor(const PromptWork& work, bool in_thought) {
+// A chat's answer comes apart; that of other prompts is content alone.
+Result<AnswerPlan> PlanFor(const PromptWork& work, bool in_thought) {
   const auto* chat = std::get_if<ChatPrompt>(&work.prompt);
-  if (!work.read_answer || chat == nullptr) return std::optional<AnswerReading>();
-  const AnswerFormat& format = *work.format;
-  const bool calls = MayCall(format, *chat, work.tool_use);
-  const bool channels =
-      format.dialect != nullptr && format.dialect->form == dialect::Form::kChannels;
-  if (!calls && !channels && format.thoughts == nullptr) return std::optional<AnswerReading>();
-  AnswerReading reading;
-  reading.parser.dialect = format.dialect;
-  reading.parser.thoughts = format.thoughts;
-  reading.parser.thought_opened = in_thought;
-  reading.parser.tokens = format.tokens;
-  reading.parser.calls = calls;
-  reading.one_call = calls && !work.tool_use.parallel;
-  if (!calls) return std::optional(std::move(reading));
-  absl::StatusOr<dialect::ToolTypes> types = dialect::ToolTypes::FromJson(chat->tools_json);
-  if (!types.ok()) return ErrorFromStatus(Annotate(types.status(), "tools"), "tools");
-  reading.parser.types = std::make_shared<const dialect::ToolTypes>(*std::move(types));
-  return std::optional(std::move(reading));
+  if (!work.read_answer || chat == nullptr) return AnswerPlan();
+  return PlanAnswer({*work.text, *work.format, *chat, work.tool_use, work.constraint,
+                     work.constraint_field, in_thought});
 }
 
-Result<PromptTokens> Work(const PromptWork& work) {
+Result<PromptTokens> Work(PromptWork& work) {
   if (*work.cancelled) return ApiError{ApiCode::kCancelled, "the client has left", "", 0};
+  if (auto* chat = std::get_if<ChatPrompt>(&work.prompt)) ApplyThinking(work.thinking, *chat);
   PromptOptions options = work.options;
   bool in_thought = false;
   if (work.read_answer) {
@@ -68,15 +58,15 @@ Result<PromptTokens> Work(const PromptWork& work) {
   }
   Result<std::vector<TokenId>> ids = BuildPrompt(*work.text, work.prompt, options);
   if (!ids.ok()) return ids.error();
-  Result<std::optional<AnswerReading>> reading = ReadingFor(work, in_thought);
-  if (!reading.ok()) return reading.error();
+  Result<AnswerPlan> plan = PlanFor(work, in_thought);
+  if (!plan.ok()) return plan.error();
   Result<std::vector<std::vector<TokenId>>> bad_words = BuildBadWords(*work.text, work.bad_words);
   if (!bad_words.ok()) return bad_words.error();
   PromptTokens tokens;
   if (work.echo) tokens.echo_text = work.text->Decode(ids.value(), work.skip_special_tokens);
   tokens.ids = std::move(ids.value());
   tokens.bad_words = std::move(bad_words.value());
-  tokens.reading = std::move(reading.value());
+  tokens.plan = std::move(plan.value());
   return tokens;
 }
 
@@ -91,6 +81,7 @@ bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background
   work->text = request.model.text;
   request.prompt_field = PromptField(request.ask.prompt);
   work->prompt = std::move(request.ask.prompt);
+  work->thinking = request.ask.thinking;
   work->hold = std::move(request.prompt_hold);
   work->echo = request.ask.echo;
   work->skip_special_tokens = request.ask.sampling.skip_special_tokens;
@@ -98,6 +89,8 @@ bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background
   work->format = request.model.format;
   work->read_answer = request.ask.read_answer;
   work->tool_use = request.ask.tool_use;
+  work->constraint = request.ask.constraint;
+  work->constraint_field = request.ask.constraint_field;
   work->options = {facts.vocab_size,
                    facts.max_model_len,
                    request.created,

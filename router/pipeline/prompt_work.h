@@ -13,6 +13,7 @@
 #include "common/runtime/runtime.h"
 #include "router/core/limits.h"
 #include "router/core/result.h"
+#include "router/pipeline/answer_plan.h"
 #include "router/pipeline/request.h"
 
 namespace quire {
@@ -20,8 +21,8 @@ namespace quire {
 struct PromptTokens {
   SharedTokens ids;
   std::vector<std::vector<TokenId>> bad_words;
-  std::string echo_text;                 // when requested
-  std::optional<AnswerReading> reading;  // where the answer comes apart; without its id_key
+  std::string echo_text;  // when requested
+  AnswerPlan plan;
 };
 
 // Takes the prompt out of the request. Nothing is done for a request that is gone by then. `done`

@@ -63,6 +63,18 @@ std::optional<ApiError> CheckConstraint(const GenerateRequest& ask, const Served
   return InvalidField(ask.constraint_field, "cannot be used together with use_beam_search");
 }
 
+// A model that does not say how it writes calls would write them as text.
+std::optional<ApiError> CheckTools(const GenerateRequest& ask, const ServedModel& model) {
+  const auto* chat = std::get_if<ChatPrompt>(&ask.prompt);
+  if (chat == nullptr || !ask.read_answer || chat->tools_json.empty()) return std::nullopt;
+  if (ask.tool_use.choice == ToolChoice::kNone) return std::nullopt;
+  if (model.format->dialect != nullptr) return std::nullopt;
+  return InvalidField("tools", "the chat template of model " + model.facts.name +
+                                   " says nothing of tool calls; serve it with "
+                                   "--tool-call-parser, one of " +
+                                   dialect::DialectNames());
+}
+
 // Whether a worker has accepted it: has admitted it, or sent output, even if it forgot to report
 // the admission.
 bool Ran(const LiveRequest& request) {
@@ -211,7 +223,16 @@ std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedMod
   if (ask.constraint.kind != ConstraintKind::kNone) {
     if (auto error = CheckConstraint(ask, model)) return error;
   }
+  if (auto error = CheckTools(ask, model)) return error;
   return ask.resume ? CheckResume(ask, model) : std::nullopt;
+}
+
+std::optional<ApiError> TakePlan(AnswerPlan plan, LiveRequest& request) {
+  request.reading = std::move(plan.reading);
+  if (!plan.constraint) return std::nullopt;
+  request.ask.constraint = *std::move(plan.constraint);
+  request.ask.constraint_field = plan.constraint_field;
+  return CheckConstraint(request.ask, request.model);
 }
 
 void MakeStreams(LiveRequest& request) {

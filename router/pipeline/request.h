@@ -20,6 +20,7 @@
 #include "router/chat/sampling.h"
 #include "router/core/api.h"
 #include "router/core/model_text.h"
+#include "router/pipeline/answer_plan.h"
 #include "router/pipeline/pipeline.h"
 #include "router/pipeline/serving_metrics.h"
 #include "router/records/request_record.h"
@@ -112,6 +113,9 @@ int32_t PriorityOf(const GenerateRequest& ask);
 
 // Checks everything except prompt and sampling; an error names the client's field.
 std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedModel& model);
+
+// How its answer is read, and what it must be. An error names the client's field.
+std::optional<ApiError> TakePlan(AnswerPlan plan, LiveRequest& request);
 
 // Lengths against the context, max_tokens resolved, the prompt's logprobs against their limit.
 std::optional<ApiError> FitPrompt(LiveRequest& request, SharedTokens prompt_ids,

@@ -37,6 +37,12 @@ RouterMetrics::RouterMetrics(Metrics& metrics, const std::string& policy, bool f
       admission_(metrics) {
   AddDecisions(metrics, policy);
   AddStates(metrics);
+  for (const std::string_view limit : {"max_calls", "max_argument_bytes", "max_nesting"}) {
+    answer_limits_[limit] = &metrics.AddCounter(
+        {"quire_router_answer_limits_total",
+         "Choices whose tool calls went past a limit, beyond which they are text.",
+         {{"limit", std::string(limit)}}});
+  }
   metrics
       .AddGauge({"quire_router_ready_without_workers",
                  "1: --ready-without-workers is set, workers may have scaled to zero."})
@@ -71,6 +77,11 @@ void RouterMetrics::AddDecisions(Metrics& metrics, const std::string& policy) {
                              "Attempts placed, by why their worker was chosen.",
                              {{"policy", policy}, {"reason", std::string(reason)}}});
   }
+}
+
+void RouterMetrics::AnswerRead(std::string_view limit) {
+  const auto counter = answer_limits_.find(limit);
+  if (counter != answer_limits_.end()) counter->second->Add();
 }
 
 void RouterMetrics::RequestEnded(const RequestRecord& record, bool accepted) {

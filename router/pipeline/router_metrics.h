@@ -26,6 +26,8 @@ class RouterMetrics {
   // From the start of its wait to its first Submit.
   void Waited(double seconds) { admission_.Waited(seconds); }
   void ResponseCut() { responses_cut_.Add(); }
+  // A choice ended; `limit` is the one that its calls went past, as dialect::Limits names it.
+  void AnswerRead(std::string_view limit);
   void HeldAhead() { held_ahead_.Add(); }
   void LiveRequests(size_t count) { live_requests_.Set(static_cast<double>(count)); }
   // Counters since the last call, workers, queues.
@@ -45,6 +47,7 @@ class RouterMetrics {
   Counter& discarded_tokens_;
   Counter& inexact_;
   Counter& responses_cut_;
+  std::map<std::string_view, Counter*> answer_limits_;
   Counter& held_ahead_;
   Gauge& live_requests_;
   std::array<Gauge*, 8> workers_;  // by WorkerPhase

@@ -3,7 +3,7 @@
 // Owner: a ChoiceStream. Invariants:
 //  1. What it delivers is a function of its input: joined, it does not depend on how that was cut.
 //  2. Within a Delta thoughts come before content, and content before calls; where the model wrote
-//     them in another order, the next Delta goes on.
+//     them in another order, the next Delta continues.
 //  3. The ids of calls are a function of the model, the prompt, the seed, the choice and the call.
 #pragma once
 

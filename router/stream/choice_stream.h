@@ -62,7 +62,7 @@ class ChoiceStream {
 
   const std::optional<std::string>& stop_string() const { return stop_string_; }
   bool complete() const { return stop_string_ || (reader_ && reader_->complete()); }
-  // Whether the answer ends in calls, of which none was cut.
+  // Whether the answer has calls and none was cut.
   bool calls_tools() const { return reader_ && reader_->calls() > 0 && !cut_in_call_; }
   // The limit of an answer's calls that it went past, by its name; empty: none.
   std::string_view limit() const { return reader_ ? reader_->limit() : ""; }

@@ -104,6 +104,7 @@ constexpr Limit kLimits[] = {
     {"--max-choices", "quire_router_limit_refusals_total{limit=\"choices\"} ", kRequests},
     {"--max-stop-strings", "quire_router_limit_refusals_total{limit=\"stop_strings\"} ", kRequests},
     {"--max-logit-bias", "quire_router_limit_refusals_total{limit=\"logit_bias\"} ", kRequests},
+    {"--max-tools", "quire_router_limit_refusals_total{limit=\"tools\"} ", kRequests},
     {"--max-response-bytes", "quire_router_responses_cut_total ",
      "PipelineTest.ACollectedAnswerEndsAtTheResponseLimit"},
     {"--max-live-requests", "quire_router_refused_requests_total{cause=\"live_requests\"} ",

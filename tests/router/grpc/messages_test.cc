@@ -276,6 +276,61 @@ TEST(GrpcMessages, DeltasJoin) {
   EXPECT_EQ(out.token_ids_size(), 3);
 }
 
+TEST(GrpcMessages, PiecesOfCallsJoinAndKeepTheirOrder) {
+  v1::Delta out;
+  Delta delta;
+  delta.reasoning = "t";
+  delta.text = "a";
+  delta.tool_calls = {{0, "call_1", "f", ""}, {0, "", "", "{"}};
+  EXPECT_TRUE(MayFollow(delta, out));
+  AppendToProto(delta, out);
+  Delta more;
+  more.tool_calls = {{0, "", "", "}"}, {1, "call_2", "g", ""}};
+  EXPECT_TRUE(MayFollow(more, out));
+  AppendToProto(more, out);
+  ASSERT_EQ(out.tool_calls_size(), 2);
+  EXPECT_EQ(out.tool_calls(0).arguments(), "{}");
+  EXPECT_EQ(out.tool_calls(0).id(), "call_1");
+  EXPECT_EQ(out.tool_calls(1).name(), "g");
+  EXPECT_EQ(out.reasoning(), "t");
+  Delta text;
+  text.text = "b";
+  EXPECT_FALSE(MayFollow(text, out));
+  Delta thought;
+  thought.reasoning = "u";
+  v1::Delta only_text;
+  only_text.set_text("a");
+  EXPECT_FALSE(MayFollow(thought, only_text));
+  EXPECT_TRUE(MayFollow(text, only_text));
+}
+
+TEST(GrpcMessages, ToolsAndThoughtsArrive) {
+  v1::ChatRequest in;
+  in.add_messages()->set_role("user");
+  in.set_tools_json(R"([{"type":"function","function":{"name":"f"}}])");
+  in.mutable_tool_choice()->set_function("f");
+  in.set_parallel_tool_calls(false);
+  in.set_enable_thinking(false);
+  in.set_reasoning_effort("low");
+  GenerateRequest out;
+  ASSERT_FALSE(FromProto(in, out).has_value());
+  EXPECT_EQ(out.tool_use.choice, ToolChoice::kNamed);
+  EXPECT_EQ(out.tool_use.name, "f");
+  EXPECT_FALSE(out.tool_use.parallel);
+  EXPECT_TRUE(out.read_answer);
+  EXPECT_EQ(out.thinking.enabled, false);
+  EXPECT_EQ(out.thinking.effort, "low");
+  in.mutable_tool_choice()->set_function("g");
+  EXPECT_EQ(FromProto(in, out)->param, "tool_choice");
+  in.mutable_tool_choice()->set_mode(v1::ToolChoice::REQUIRED);
+  EXPECT_FALSE(FromProto(in, out).has_value());
+  in.clear_tools_json();
+  EXPECT_EQ(FromProto(in, out)->param, "tool_choice");
+  in.clear_tool_choice();
+  in.set_reasoning_effort("much");
+  EXPECT_EQ(FromProto(in, out)->param, "reasoning_effort");
+}
+
 TEST(GrpcMessages, StatusesKeepTheirMeaning) {
   EXPECT_EQ(ToStatus({ApiCode::kNotFound, "m", "model", 0}).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(ToStatus({ApiCode::kConflict, "m", "", 0}).code(),

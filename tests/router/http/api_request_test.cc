@@ -268,7 +268,7 @@ TEST(ApiRequest, BadInputNamesTheField) {
        R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{"}}]}]})",
        "messages[0].tool_calls[0].function.arguments"},
       {kTalk, R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function"}]})",
-       "tools"},
+       "tools[0].function"},
       {kTalk, R"({"messages":[{"role":"user","content":"x"}],"tool_choice":"required"})",
        "tool_choice"},
       {kTalk, R"({"messages":[{"role":"user","content":"x"}],"top_logprobs":2})", "top_logprobs"},

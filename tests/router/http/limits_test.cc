@@ -28,6 +28,7 @@ class LimitsTest : public testing::Test {
     limits.max_request_choices = 8;
     limits.max_stop_strings = 2;
     limits.max_logit_bias = 3;
+    limits.max_tools = 2;
     limits.counters = &counters;
   }
   int Completion(const std::string& fields) {
@@ -53,8 +54,18 @@ TEST_F(LimitsTest, AtTheLimitServedAndOneMoreRefusedAndCounted) {
   EXPECT_EQ(Completion(R"("prompt":)" + List(R"("a")", 4)), 400);
   EXPECT_EQ(counters.prompts.value(), 1u);
 
-  const std::string message = R"({"role":"u","content":"x"})";
+  const std::string tool = R"({"type":"function","function":{"name":"f"}})";
+  const auto with_tools = [&](size_t count) {
+    return edge.Ask(EdgeHarness::Post(
+        "/v1/chat/completions",
+        R"({"messages":[{"role":"u","content":"x"}],"tools":)" + List(tool, count) + "}"));
+  };
   edge.services.request_limits.max_prompt_bytes = 1000;
+  EXPECT_EQ(with_tools(2).status, 200);
+  EXPECT_EQ(with_tools(3).status, 400);
+  EXPECT_EQ(counters.tools.value(), 1u);
+
+  const std::string message = R"({"role":"u","content":"x"})";
   for (const char* path : {"/v1/chat/completions", "/tokenize"}) {
     EXPECT_EQ(Chat(List(message, 4), path), 200);
     EXPECT_EQ(Chat(List(message, 5), path), 400);

@@ -1,0 +1,249 @@
+// Tool calls and thoughts through the pipeline: with a lost worker, a client that resumes, several
+// choices, and models that have none.
+#include "tests/router/pipeline/pipeline_fixture.h"
+
+namespace quire {
+namespace {
+
+constexpr std::string_view kCall =
+    "hm\n</think>\n\nok\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"bcd\"}}\n"
+    "</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>";
+
+// What a client sees of one choice.
+struct Seen {
+  std::string text, reasoning;
+  std::vector<ToolCallDelta> calls;
+};
+Seen Joined(const std::vector<Delta>& deltas, uint32_t choice = 0) {
+  Seen seen;
+  for (const Delta& delta : deltas) {
+    if (delta.choice != choice) continue;
+    seen.text += delta.text;
+    seen.reasoning += delta.reasoning;
+    for (const ToolCallDelta& piece : delta.tool_calls) {
+      if (!piece.id.empty()) {
+        seen.calls.push_back(piece);
+      } else {
+        seen.calls.at(piece.index).arguments += piece.arguments;
+      }
+    }
+  }
+  return seen;
+}
+
+class PipelineToolsTest : public PipelineTest {
+ protected:
+  PipelineToolsTest() {
+    text_->spoken = {dialect::FindDialect("hermes"), dialect::FindThoughts("qwen3")};
+    text_->generation_prompt = "<think>\n";
+  }
+  static FakeWorkerOptions Writes(std::string_view script) {
+    FakeWorkerOptions options;
+    options.script = std::string(script);
+    options.end_at = static_cast<int>(script.size());
+    options.features = {"resume", "choices"};
+    options.max_choices = 4;
+    return options;
+  }
+  static GenerateRequest Chat(int max_tokens = 1000) {
+    GenerateRequest ask;
+    ChatPrompt chat;
+    chat.messages_json = "[{}]";
+    chat.tools_json = R"([{"type":"function","function":{"name":"f"}}])";
+    ask.prompt = chat;
+    ask.read_answer = true;
+    ask.sampling.max_tokens = max_tokens;
+    return ask;
+  }
+  RecordingSink Run(GenerateRequest ask) {
+    deltas_.clear();
+    RecordingSink sink;
+    sink.on_delta = [this](const Delta& delta) { deltas_.push_back(delta); };
+    pipeline_->Start(std::move(ask), &sink);
+    PipelineTest::Run(100 * kSecond);
+    EXPECT_TRUE(sink.Over());
+    return sink;
+  }
+
+  std::vector<Delta> deltas_;
+};
+
+TEST_F(PipelineToolsTest, AnAnswerComesApart) {
+  AddWorker(Writes(kCall));
+  StartRouter();
+  const RecordingSink sink = Run(Chat());
+  ASSERT_TRUE(sink.usage.has_value()) << sink.error->message;
+  const Seen seen = Joined(deltas_);
+  EXPECT_EQ(seen.reasoning, "hm") << "the template opened the thought";
+  EXPECT_EQ(seen.text, "ok");
+  ASSERT_EQ(seen.calls.size(), 2u);
+  EXPECT_EQ(seen.calls[0].name, "f");
+  EXPECT_EQ(seen.calls[0].arguments, "{\"a\": \"bcd\"}");
+  EXPECT_EQ(seen.calls[1].arguments, "{}");
+  EXPECT_EQ(sink.ends.at(0).finish_reason, "tool_calls");
+  EXPECT_EQ(sink.usage->completion_tokens, kCall.size() + 1);
+  EXPECT_EQ(sink.usage->reasoning_tokens, std::string_view("hm\n</think").size());
+  ExpectNothingLeft();
+}
+
+TEST_F(PipelineToolsTest, WithoutToolsTheThoughtAloneIsTakenOut) {
+  AddWorker(Writes(kCall));
+  StartRouter();
+  for (const bool none : {false, true}) {
+    GenerateRequest ask = Chat();
+    if (none) {
+      ask.tool_use.choice = ToolChoice::kNone;
+    } else {
+      std::get<ChatPrompt>(ask.prompt).tools_json.clear();
+    }
+    const RecordingSink sink = Run(ask);
+    const Seen seen = Joined(deltas_);
+    EXPECT_EQ(seen.reasoning, "hm");
+    EXPECT_TRUE(seen.text.starts_with("ok\n<tool_call>")) << seen.text;
+    EXPECT_TRUE(seen.calls.empty());
+    EXPECT_EQ(sink.ends.at(0).finish_reason, "stop");
+  }
+}
+
+TEST_F(PipelineToolsTest, AnAnswerThatIsCutEndsByItsLength) {
+  AddWorker(Writes(kCall));
+  StartRouter();
+  const RecordingSink sink = Run(Chat(static_cast<int>(kCall.size()) - 5));
+  EXPECT_EQ(sink.ends.at(0).finish_reason, "length");
+  EXPECT_EQ(Joined(deltas_).calls.size(), 2u);
+}
+
+TEST_F(PipelineToolsTest, OneCallEndsTheAnswerWhereNoMoreMayCome) {
+  FakeWorker& worker = AddWorker(Writes(kCall));
+  StartRouter();
+  GenerateRequest ask = Chat();
+  ask.tool_use.parallel = false;
+  const RecordingSink sink = Run(ask);
+  EXPECT_EQ(Joined(deltas_).calls.size(), 1u);
+  EXPECT_EQ(sink.ends.at(0).finish_reason, "tool_calls");
+  EXPECT_LT(sink.usage->completion_tokens, kCall.find("g\""));
+  const pb::RouterFrame& last = worker.heard.back();
+  ASSERT_TRUE(last.has_finish());
+  EXPECT_EQ(last.finish().output_count(), sink.usage->completion_tokens);
+  ExpectNothingLeft();
+}
+
+// Wherever the worker dies, the client sees the same pieces, ids included.
+TEST_F(PipelineToolsTest, ALostWorkerChangesNothing) {
+  FakeWorkerOptions slow = Writes(kCall);
+  AddWorker(slow);
+  AddWorker(slow);
+  StartRouter();
+  GenerateRequest ask = Chat();
+  ask.sampling.seed = 7;
+  ask.sampling.n = 2;
+  // Choice 1 writes the script from its second letter on.
+  Run(ask);
+  const Seen whole[] = {Joined(deltas_, 0), Joined(deltas_, 1)};
+  for (size_t at = 1; at < kCall.size(); at += 11) {
+    deltas_.clear();
+    RecordingSink sink;
+    sink.on_delta = [this](const Delta& delta) { deltas_.push_back(delta); };
+    pipeline_->Start(ask, &sink);
+    while (deltas_.size() < at) PipelineTest::Run(10 * kMicrosPerMilli);
+    FakeWorker& busy = Busy();
+    busy.Down();
+    PipelineTest::Run(100 * kSecond);
+    ASSERT_TRUE(sink.usage.has_value()) << at;
+    for (uint32_t choice = 0; choice < 2; ++choice) {
+      const Seen seen = Joined(deltas_, choice);
+      EXPECT_EQ(seen.text, whole[choice].text) << at;
+      EXPECT_EQ(seen.reasoning, whole[choice].reasoning);
+      ASSERT_EQ(seen.calls.size(), whole[choice].calls.size());
+      for (size_t i = 0; i < seen.calls.size(); ++i) {
+        EXPECT_EQ(seen.calls[i].id, whole[choice].calls[i].id);
+        EXPECT_EQ(seen.calls[i].arguments, whole[choice].calls[i].arguments);
+      }
+    }
+    EXPECT_NE(whole[0].calls[0].id, whole[1].calls[0].id);
+    busy.Up();
+    PipelineTest::Run(10 * kSecond);
+  }
+}
+
+TEST_F(PipelineToolsTest, AClientThatLostItsRouterResumesInACall) {
+  AddWorker(Writes(kCall));
+  StartRouter();
+  GenerateRequest ask = Chat();
+  const RecordingSink first = Run(ask);
+  const Seen whole = Joined(deltas_);
+  const std::vector<Delta> all = deltas_;
+  for (size_t at = 1; at < all.size(); at += 7) {
+    std::vector<TokenId> had;
+    std::vector<Delta> seen(all.begin(), all.begin() + static_cast<ptrdiff_t>(at));
+    for (const Delta& delta : seen) had.insert(had.end(), delta.ids.begin(), delta.ids.end());
+    GenerateRequest again = Chat();
+    again.resume =
+        ResumeRequest{first.started->seed, first.started->created, first.started->model_id, {had}};
+    deltas_ = seen;
+    RecordingSink sink;
+    sink.base = had.size();
+    sink.on_delta = [this](const Delta& delta) { deltas_.push_back(delta); };
+    pipeline_->Start(again, &sink);
+    PipelineTest::Run(100 * kSecond);
+    ASSERT_TRUE(sink.usage.has_value()) << at;
+    const Seen joined = Joined(deltas_);
+    EXPECT_EQ(joined.text, whole.text) << at;
+    EXPECT_EQ(joined.reasoning, whole.reasoning);
+    ASSERT_EQ(joined.calls.size(), 2u);
+    EXPECT_EQ(joined.calls[0].arguments, whole.calls[0].arguments);
+    EXPECT_EQ(joined.calls[1].id, whole.calls[1].id);
+  }
+}
+
+TEST_F(PipelineToolsTest, AModelThatHasNoDialectTakesNoTools) {
+  text_->spoken = {};
+  AddWorker(Writes("abc"));
+  StartRouter();
+  ExpectBlamed(Chat(), "tools");
+  GenerateRequest none = Chat();
+  none.tool_use.choice = ToolChoice::kNone;
+  EXPECT_EQ(Run(none).text(), "abc");
+}
+
+TEST_F(PipelineToolsTest, AnOperatorSaysHowAModelWritesCalls) {
+  text_->spoken = {};
+  text_->generation_prompt = "";
+  AddWorker(Writes("[f(a=1)]"));
+  PipelineOptions options;
+  options.answer_rules = AnswerRules::Read({"fake=pythonic", "hermes"}, {"none"}).value();
+  StartRouter(options);
+  const RecordingSink sink = Run(Chat());
+  ASSERT_EQ(Joined(deltas_).calls.size(), 1u);
+  EXPECT_EQ(Joined(deltas_).calls[0].arguments, "{\"a\": 1}");
+  const std::vector<ModelEntry> models = pipeline_->Models();
+  ASSERT_EQ(models.size(), 1u);
+  EXPECT_EQ(models[0].tool_call_parser, "pythonic");
+  EXPECT_EQ(models[0].reasoning_parser, "");
+}
+
+TEST_F(PipelineToolsTest, BadToolsAreBlamed) {
+  AddWorker(Writes("abc"));
+  StartRouter();
+  GenerateRequest ask = Chat();
+  std::get<ChatPrompt>(ask.prompt).tools_json = "{}";
+  ExpectBlamed(ask, "tools");
+}
+
+TEST(AnswerRulesTest, NamesAreKnownAndSaidOnce) {
+  const auto said = [](const std::vector<std::string>& dialects,
+                       const std::vector<std::string>& thoughts) {
+    return std::string(StatusMessage(AnswerRules::Read(dialects, thoughts).status()));
+  };
+  EXPECT_TRUE(said({"herms"}, {}).starts_with("--tool-call-parser: \"herms\" is not known; known"))
+      << said({"herms"}, {});
+  EXPECT_NE(said({}, {"m=x"}).find("--reasoning-parser: \"x\""), std::string::npos);
+  EXPECT_NE(said({"m=hermes", "m=mistral"}, {}).find("model m"), std::string::npos);
+  const AnswerRules rules = AnswerRules::Read({"m=qwen3_xml", "none"}, {"m=deepseek_r1"}).value();
+  EXPECT_EQ(rules.Of("m", {}).dialect->name, "qwen3_coder");
+  EXPECT_EQ(rules.Of("m", {}).thoughts->name, "deepseek_r1");
+  EXPECT_EQ(rules.Of("other", {dialect::FindDialect("hermes"), nullptr}).dialect, nullptr);
+}
+
+}  // namespace
+}  // namespace quire
