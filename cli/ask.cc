@@ -52,8 +52,8 @@ absl::StatusOr<client::Url> ServerOf(const AskOptions& options) {
   return url;
 }
 
-absl::StatusOr<std::vector<std::string>> ServedModels(const AskOptions& options,
-                                                      const std::atomic<bool>& cancelled) {
+absl::StatusOr<std::vector<ServedName>> ServedNames(const AskOptions& options,
+                                                    const std::atomic<bool>& cancelled) {
   QUIRE_ASSIGN_OR_RETURN(const client::Url url, ServerOf(options));
   client::HttpRequest request;
   request.path = "/v1/models";
@@ -65,15 +65,28 @@ absl::StatusOr<std::vector<std::string>> ServedModels(const AskOptions& options,
     return absl::UnavailableError(AbslView(ErrorOf(answer.body, answer.status)));
   }
   QUIRE_ASSIGN_OR_RETURN(const json::Value value, json::Parse(answer.body));
-  std::vector<std::string> names;
+  std::vector<ServedName> names;
   const json::Object* object = value.if_object();
   const json::Value* data = object == nullptr ? nullptr : json::Find(*object, "data");
   if (data == nullptr || !data->is_array()) return names;
   for (const json::Value& entry : data->get_array()) {
     const json::Object* model = entry.if_object();
     const json::Value* id = model == nullptr ? nullptr : json::Find(*model, "id");
-    if (id != nullptr && id->is_string()) names.emplace_back(json::View(id->get_string()));
+    if (id == nullptr || !id->is_string()) continue;
+    names.push_back({std::string(json::View(id->get_string())), ""});
+    const json::Value* problem = json::Find(*model, "chat_problem");
+    if (problem != nullptr && problem->is_string()) {
+      names.back().chat_problem = json::View(problem->get_string());
+    }
   }
+  return names;
+}
+
+absl::StatusOr<std::vector<std::string>> ServedModels(const AskOptions& options,
+                                                      const std::atomic<bool>& cancelled) {
+  QUIRE_ASSIGN_OR_RETURN(const std::vector<ServedName> served, ServedNames(options, cancelled));
+  std::vector<std::string> names;
+  for (const ServedName& one : served) names.push_back(one.name);
   return names;
 }
 

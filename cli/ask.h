@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ struct AskOptions {
   double top_p = -1;
   int64_t max_tokens = 0;  // 0: the server's default
   int64_t seed = -1;       // negative: drawn by the server
+  // Takes each piece of an answer's text; empty: it is printed as it is.
+  std::function<void(std::string_view)> on_text = {};
 };
 
 // The flags for the server's address and the client's key.
@@ -37,7 +40,14 @@ absl::StatusOr<client::Url> ServerOf(const AskOptions& options);
 // The sentence of an error's body, or the text of its status.
 std::string ErrorOf(const std::string& body, int status);
 
-// The names that the server lists.
+struct ServedName {
+  std::string name;
+  std::string chat_problem;  // why it does not chat, and what to do; empty: it does
+};
+// The models that the server lists.
+absl::StatusOr<std::vector<ServedName>> ServedNames(const AskOptions& options,
+                                                    const std::atomic<bool>& cancelled);
+// Their names.
 absl::StatusOr<std::vector<std::string>> ServedModels(const AskOptions& options,
                                                       const std::atomic<bool>& cancelled);
 // The first of them. UNAVAILABLE when there is none.

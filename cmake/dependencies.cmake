@@ -11,6 +11,7 @@ find_package(fmt REQUIRED)
 pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET grpc++)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(NGHTTP2 REQUIRED IMPORTED_TARGET libnghttp2)
+pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
 
 add_library(xxhash INTERFACE)
 target_link_libraries(xxhash INTERFACE PkgConfig::XXHASH)

@@ -4,6 +4,7 @@
 
 #include "common/config/common_flags.h"
 #include "common/host_port.h"
+#include "common/text/builtin_templates.h"
 #include "common/wire/sampling.h"
 #include "kernels/communicator.h"
 #include "worker/constraint_setup.h"
@@ -34,6 +35,12 @@ void AddModelFlags(config::Schema& schema, WorkerConfig& c) {
               .target = &c.served_model_names,
               .value_name = "NAME",
               .default_text = "the model's folder or file name"});
+  schema.Add({.name = "chat-template",
+              .help = "Chat template in place of the model's own: a file of Jinja, or one of " +
+                      text::BuiltinTemplateNames() + ". All workers of a model take the same.",
+              .target = &c.chat_template,
+              .value_name = "FILE|NAME",
+              .default_text = "the model's own"});
   schema.Add({.name = "max-model-len",
               .help = "Longest prompt and answer together, in tokens.",
               .target = &c.max_model_len,

@@ -33,6 +33,7 @@ struct WorkerConfig {
   std::string model;  // folder or .gguf
   std::vector<std::string> allowed_model_roots;
   std::vector<std::string> served_model_names;  // the model's own name when empty
+  std::string chat_template;                    // a file or a built-in name; empty: the model's own
   std::string dtype = "auto";
   int32_t max_model_len = 0;         // 0: the model's context, or what fits
   int32_t max_step_time_ms = -1;     // −1: chosen by the device; 0: no limit

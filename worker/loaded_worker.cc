@@ -1,4 +1,5 @@
 #include "worker/loaded_worker.h"
+#include "worker/chat_templates.h"
 
 #include <unistd.h>
 
@@ -131,9 +132,11 @@ absl::Status WorkerLoader::Steps::OpenModel() {
   model::LoadOptions load;
   load.allowed_roots = config_.allowed_model_roots;
   load.float_type = FloatTypeOf(config_);
+  QUIRE_ASSIGN_OR_RETURN(load.chat_template, ChatTemplateOf(config_.chat_template));
   absl::StatusOr<std::unique_ptr<model::Model>> model = model::LoadModel(config_.model, load);
   if (!model.ok()) return Annotate(model.status(), "--model");
   worker_->model = *std::move(model);
+  QUIRE_RETURN_IF_ERROR(CheckTemplateTokens(config_.chat_template, worker_->model->bundle));
   return absl::OkStatus();
 }
 
@@ -221,6 +224,9 @@ void WorkerLoader::Steps::SayPlan() const {
   log_.Info(
       "model",
       {{"path", config_.model}, {"family", model.config.family}, {"model_id", model.model_id}});
+  if (const std::string warning = ChatWarning(model.bundle); !warning.empty()) {
+    log_.Warning(warning, {});
+  }
   SayWeightForms();
   if (config_.max_model_len == 0 && max_model_len_ < model.program.max_positions) {
     log_.Warning("the model's whole context does not fit in memory",

@@ -8,7 +8,7 @@
 #include "cli/commands.h"
 #include "cli/format.h"
 #include "cli/manual/descriptions.h"
-#include "cli/model_names.h"
+#include "cli/models/find_model.h"
 #include "cli/run_program.h"
 
 namespace quire::cli {
@@ -52,7 +52,7 @@ struct PlanArguments {
 void AddFlags(PlanArguments& plan, config::Schema& schema) {
   schema.AddPositional(
       {.name = "MODEL",
-       .help = "A name that `quire models` lists, a Hugging Face folder, or a .gguf file. [demo]",
+       .help = "A name that `quire list` shows, a Hugging Face folder, or a .gguf file. [demo]",
        .target = &plan.model},
       false);
   schema.Group("Plan");
@@ -115,8 +115,11 @@ int RunPlan(const CommandInputs& inputs) {
   AddFlags(plan, schema);
   AddForwarded(*description, forwarded, schema);
   if (const std::optional<int> code = Begin(inputs, schema, "plan")) return *code;
-  for (const std::string& folder : ModelFolders(ExecutablePath())) plan.folders.push_back(folder);
-  const absl::StatusOr<ResolvedModel> model = ResolveModel(plan.model, plan.folders);
+  const std::atomic<bool> never = false;
+  const absl::StatusOr<ModelFinder> finder =
+      MakeFinder(inputs.environment, plan.folders, "", never);
+  if (!finder.ok()) return Failed("plan", finder.status());
+  const absl::StatusOr<ResolvedModel> model = FindHere(*finder, plan.model);
   if (!model.ok()) return Failed("plan", model.status());
   std::vector<std::string> args = {"--plan", "--log-level=error", "--model=" + model->path,
                                    "--workers-on-host=" + std::to_string(plan.workers)};

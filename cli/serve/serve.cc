@@ -1,9 +1,11 @@
 // `quire serve`: finds its sibling programs, reads the settings that they accept, plans,
 // supervises.
+#include <atomic>
 #include <cstdio>
 
 #include "cli/commands.h"
 #include "cli/manual/descriptions.h"
+#include "cli/models/find_model.h"
 #include "cli/run_program.h"
 #include "cli/serve/serve_plan.h"
 #include "cli/serve/supervisor.h"
@@ -53,7 +55,12 @@ int RunServe(const CommandInputs& inputs) {
   ServeInputs serve;
   serve.args = inputs.args;
   serve.environment = inputs.environment;
-  serve.model_folders = ModelFolders(ExecutablePath());
+  const std::atomic<bool> never = false;  // Ctrl-C ends the program
+  serve.find_model = [&](const std::string& name,
+                         const std::vector<std::string>& folders) -> absl::StatusOr<ResolvedModel> {
+    QUIRE_ASSIGN_OR_RETURN(ModelFinder finder, MakeFinder(inputs.environment, folders, "", never));
+    return FindOrPull(finder, name);
+  };
   absl::StatusOr<config::Description> router = DescribeProgram(options.router_program);
   if (!router.ok()) return Fail(absl::InternalError(router.status().message()));
   absl::StatusOr<config::Description> worker = DescribeProgram(options.worker_program);

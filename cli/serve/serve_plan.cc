@@ -244,7 +244,9 @@ absl::StatusOr<ServePlan> PlanServe(const ServeInputs& inputs) {
   config::Flag positional;
   positional.name = "MODEL";
   positional.help =
-      "A name that `quire models` lists, a Hugging Face folder, or a .gguf file. [demo]";
+      "A name that `quire list` or `quire pull` shows, hf:ORG/REPO[:REVISION][/FILE.gguf], an "
+      "https:// address of a .gguf file, a Hugging Face folder, or a .gguf file. What is not here "
+      "is pulled. [demo]";
   positional.target = &model;
   schema.AddPositional(positional, false);
   schema.Group("Serving");
@@ -281,8 +283,12 @@ absl::StatusOr<ServePlan> PlanServe(const ServeInputs& inputs) {
   }
   plan.warnings = result.warnings;
   plan.warnings.insert(plan.warnings.end(), given.warnings.begin(), given.warnings.end());
-  folders.insert(folders.end(), inputs.model_folders.begin(), inputs.model_folders.end());
-  QUIRE_ASSIGN_OR_RETURN(plan.model, ResolveModel(model, folders));
+  if (inputs.find_model) {
+    QUIRE_ASSIGN_OR_RETURN(plan.model, inputs.find_model(model, folders));
+  } else {
+    folders.insert(folders.end(), inputs.model_folders.begin(), inputs.model_folders.end());
+    QUIRE_ASSIGN_OR_RETURN(plan.model, ResolveModel(model, folders));
+  }
   plan.worker_args.push_back("--model=" + plan.model.path);
   QUIRE_RETURN_IF_ERROR(HandOn(forwarded, result, plan));
   if (!result.IsSet("served-model-name"))

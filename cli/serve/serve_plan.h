@@ -2,6 +2,7 @@
 // children's own --describe.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,10 @@ struct ServeInputs {
   config::Description router;  // of quire-router --describe
   config::Description worker;
   std::vector<std::string> model_folders;
+  // Finds MODEL, with the folders of --models-dir; ResolveModel in model_folders where it is empty.
+  std::function<absl::StatusOr<ResolvedModel>(const std::string& model,
+                                              const std::vector<std::string>& folders)>
+      find_model = {};
 };
 
 // INVALID_ARGUMENT for a wrong flag, NOT_FOUND for an unknown model: one line each.

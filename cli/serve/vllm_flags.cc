@@ -50,7 +50,7 @@ constexpr Unequal kUnequal[] = {
     {"enable-lora", "adapters are not served; give a folder with merged weights"},
     {"lora-modules", "adapters are not served; give a folder with merged weights"},
     {"speculative-config", "there is no speculative decoding; leave it out"},
-    {"download-dir", "nothing is fetched while serving; --models-dir is a folder of models"},
+    {"download-dir", "HF_HUB_CACHE is the folder that models are fetched to"},
 };
 
 bool IsFlag(const std::string& word) { return word.starts_with("--") && word.size() > 2; }

@@ -1,8 +1,5 @@
 // `quire chat` and `quire complete`: a conversation in the terminal, and one completion.
-#include <unistd.h>
-
 #include <cstdio>
-#include <deque>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -11,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/format.h"
 #include "cli/talk/answer_form.h"
+#include "cli/talk/converse.h"
 
 namespace quire::cli {
 namespace {
@@ -37,13 +35,6 @@ void AddAskFlags(AskOptions& options, config::Schema& schema) {
   add("seed", "The same seed gives the same answer.", &options.seed, "drawn by the server");
 }
 
-json::Object Message(const char* role, const std::string& content) {
-  json::Object message;
-  message["role"] = role;
-  message["content"] = content;
-  return message;
-}
-
 // The tools of a file, in OpenAI's shape.
 absl::StatusOr<json::Array> ReadTools(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -56,64 +47,6 @@ absl::StatusOr<json::Array> ReadTools(const std::string& path) {
   }
   return std::move(value->get_array());
 }
-
-// Reads one line; false at the end of input or when interrupted at an empty prompt. `call`: the
-// function whose result it is; empty: the user speaks.
-bool ReadLine(bool terminal, std::atomic<bool>& interrupted, const std::string& call,
-              std::string& line) {
-  while (true) {
-    if (terminal) {
-      if (!call.empty()) Show(stdout, "result of " + call);
-      std::fputs("> ", stdout);
-      std::fflush(stdout);
-    }
-    interrupted = false;
-    std::cin.clear();
-    if (std::getline(std::cin, line)) return true;
-    if (!interrupted) return false;
-    std::fputs("\n(Ctrl-D or /exit leaves)\n", stdout);
-    clearerr(stdin);
-  }
-}
-
-// What has been said, and whose results come next.
-class Conversation {
- public:
-  explicit Conversation(std::string system) : system_(std::move(system)) { Clear(); }
-
-  void Clear() {
-    calls_.clear();
-    messages_.clear();
-    if (!system_.empty()) messages_.push_back(Message("system", system_));
-  }
-  // The function whose result the next line is; empty: the user speaks.
-  std::string Expects() const { return calls_.empty() ? "" : calls_.front().name; }
-  // A line of the user's, or a result. False: nothing is to be asked yet.
-  bool Hear(const std::string& line) {
-    if (calls_.empty()) {
-      if (line.find_first_not_of(" \t\r") == std::string::npos) return false;
-      messages_.push_back(Message("user", line));
-      return true;
-    }
-    json::Object result = Message("tool", line);
-    result["tool_call_id"] = calls_.front().id;
-    messages_.push_back(std::move(result));
-    calls_.pop_front();
-    return calls_.empty();
-  }
-  void Answered(const AnswerText& answer) {
-    messages_.push_back(answer.Message());
-    calls_.assign(answer.calls().begin(), answer.calls().end());
-  }
-  // The last line was not answered.
-  void TakeBack() { messages_.pop_back(); }
-  const json::Array& messages() const { return messages_; }
-
- private:
-  const std::string system_;
-  json::Array messages_;
-  std::deque<AnswerText::Call> calls_;
-};
 
 }  // namespace
 
@@ -160,14 +93,14 @@ int RunComplete(const CommandInputs& inputs) {
 int RunChat(const CommandInputs& inputs) {
   AskOptions options;
   AnswerForm form;
-  std::string system, tools_file;
-  json::Array tools;
+  TalkSettings talk = TalkSettingsFrom(inputs.environment);
+  std::string tools_file;
   config::Schema schema("quire chat", "A conversation in the terminal. Ctrl-C stops an answer.");
   schema.Group("Conversation");
   config::Flag flag;
   flag.name = "system";
   flag.help = "A system message that opens the conversation.";
-  flag.target = &system;
+  flag.target = &talk.system;
   schema.Add(flag);
   schema.Add({.name = "tools",
               .help = "Tools that the model may call, as a JSON list in OpenAI's shape. A call is "
@@ -178,51 +111,18 @@ int RunChat(const CommandInputs& inputs) {
   AddFormFlags(form, schema);
   if (const std::optional<int> code = Begin(inputs, schema, "chat")) return *code;
   TakeKey(inputs.environment, options);
-  json::Object every;  // what each of its requests says
-  if (const absl::Status set = SetForm(form, every); !set.ok()) return Failed("chat", set);
+  if (const absl::Status set = SetForm(form, talk.every); !set.ok()) return Failed("chat", set);
   if (options.model.empty()) {
     auto model = FirstModel(options, *inputs.interrupted);
     if (!model.ok()) return Failed("chat", model.status());
     options.model = *model;
   }
   if (!tools_file.empty()) {
-    absl::StatusOr<json::Array> read = ReadTools(tools_file);
-    if (!read.ok()) return Failed("chat", read.status());
-    tools = *std::move(read);
+    absl::StatusOr<json::Array> tools = ReadTools(tools_file);
+    if (!tools.ok()) return Failed("chat", tools.status());
+    if (!tools->empty()) talk.every["tools"] = *std::move(tools);
   }
-  const bool terminal = isatty(STDIN_FILENO) != 0;
-  if (terminal) {
-    Show(stdout, options.model + " at " + options.url + ". /clear forgets, /exit leaves.\n");
-  }
-  Conversation said(system);
-  std::string line;
-  while (ReadLine(terminal, *inputs.interrupted, said.Expects(), line)) {
-    if (line == "/exit") break;
-    if (line == "/clear") {
-      said.Clear();
-      continue;
-    }
-    if (!said.Hear(line)) continue;
-    json::Object body = every;
-    body["model"] = options.model;
-    body["messages"] = said.messages();
-    body["stream"] = true;
-    SetSampling(options, body);
-    if (!tools.empty()) body["tools"] = tools;
-    *inputs.interrupted = false;
-    AnswerText answer(isatty(STDOUT_FILENO) != 0);
-    const absl::Status asked =
-        Ask(options, "/v1/chat/completions", body, *inputs.interrupted, answer);
-    std::fputs("\n", stdout);
-    if (!asked.ok() && !absl::IsCancelled(asked)) {
-      if (!terminal) return Failed("chat", asked);
-      Failed("chat", asked);
-      said.TakeBack();
-      continue;
-    }
-    said.Answered(answer);
-  }
-  return 0;
+  return Converse(options, talk, *inputs.interrupted);
 }
 
 }  // namespace quire::cli

@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const Url& url,
   for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
     const int fd = socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) continue;
-    std::unique_ptr<Connection> connection(new Connection(fd, end, cancelled));
+    std::unique_ptr<Connection> connection(new Connection(fd, end, url.idle_ms, cancelled));
     last_error = connect(fd, a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
     if (last_error == EINPROGRESS) {
       QUIRE_RETURN_IF_ERROR(Annotate(connection->Wait(POLLOUT, kConnectTimeoutMs), WhereOf(url)));
@@ -98,8 +98,8 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const Url& url,
     if (url.tls) QUIRE_RETURN_IF_ERROR(connection->ShakeHands(url));
     return connection;
   }
-  return absl::UnavailableError(AbslView(WhereOf(url) + ": " + std::string(strerror(last_error)) +
-                                         "; is it running? `quire serve` starts one"));
+  return absl::UnavailableError(AbslView(
+      WhereOf(url) + ": " + std::string(strerror(last_error)) + "; " + url.refused_advice));
 }
 
 absl::Status Connection::ShakeHands(const Url& url) {
@@ -129,9 +129,7 @@ absl::Status Connection::ShakeHands(const Url& url) {
     if (verified != X509_V_OK) {
       return absl::UnavailableError(
           AbslView(WhereOf(url) + ": its certificate is not trusted (" +
-                   X509_verify_cert_error_string(verified) +
-                   "); give the authority that signed it with --cacert, or the name that it has in "
-                   "--url"));
+                   X509_verify_cert_error_string(verified) + "); " + url.trust_advice));
     }
     return absl::UnavailableError(
         AbslView(WhereOf(url) + ": there is no TLS there; try http://" + WhereOf(url)));
@@ -157,9 +155,9 @@ absl::Status Connection::Send(std::string_view bytes) {
     }
     bool more = !ssl_ && (errno == EAGAIN || errno == EINTR);
     if (ssl_) {
-      QUIRE_ASSIGN_OR_RETURN(more, AwaitTls(static_cast<int>(count), -1));
+      QUIRE_ASSIGN_OR_RETURN(more, AwaitTls(static_cast<int>(count), idle_ms_));
     } else if (more) {
-      QUIRE_RETURN_IF_ERROR(Wait(POLLOUT, -1));
+      QUIRE_RETURN_IF_ERROR(Wait(POLLOUT, idle_ms_));
     }
     if (!more) return absl::UnavailableError("the server closed the connection");
   }
@@ -168,13 +166,13 @@ absl::Status Connection::Send(std::string_view bytes) {
 
 absl::StatusOr<size_t> Connection::Receive(char* buffer, size_t size) {
   while (true) {
-    if (ssl_ == nullptr) QUIRE_RETURN_IF_ERROR(Wait(POLLIN, -1));
+    if (ssl_ == nullptr) QUIRE_RETURN_IF_ERROR(Wait(POLLIN, idle_ms_));
     ERR_clear_error();
     const ssize_t count =
         ssl_ ? SSL_read(ssl_.get(), buffer, static_cast<int>(size)) : recv(fd_, buffer, size, 0);
     if (count > 0) return static_cast<size_t>(count);
     if (ssl_ != nullptr) {
-      QUIRE_ASSIGN_OR_RETURN(const bool more, AwaitTls(static_cast<int>(count), -1));
+      QUIRE_ASSIGN_OR_RETURN(const bool more, AwaitTls(static_cast<int>(count), idle_ms_));
       if (!more) return 0;
     } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
       return 0;

@@ -25,6 +25,11 @@ struct Url {
   bool tls = false;
   std::string authorities = {};  // PEM file; empty: those that the system trusts
   int64_t limit_ms = 0;          // of the whole exchange; 0: no limit
+  int64_t idle_ms = 0;           // without a byte while one is waited for; 0: no limit
+  // What an error advises where no server listens, and where its certificate is not trusted.
+  std::string refused_advice = "is it running? `quire serve` starts one";
+  std::string trust_advice =
+      "give the authority that signed it with --cacert, or the name that it has in --url";
 };
 // "http://HOST[:PORT]", "https://HOST[:PORT]" or "HOST:PORT". INVALID_ARGUMENT for another scheme.
 absl::StatusOr<Url> ParseUrl(std::string_view text);
@@ -50,15 +55,16 @@ class Connection {
     void operator()(SSL* ssl) const { SSL_free(ssl); }
   };
   using Time = std::chrono::steady_clock::time_point;
-  Connection(int fd, Time end, const std::atomic<bool>& cancelled)
-      : fd_(fd), end_(end), cancelled_(cancelled) {}
+  Connection(int fd, Time end, int64_t idle_ms, const std::atomic<bool>& cancelled)
+      : fd_(fd), end_(end), idle_ms_(idle_ms > 0 ? idle_ms : -1), cancelled_(cancelled) {}
   absl::Status Wait(int16_t events, int64_t limit_ms) const;
   absl::Status ShakeHands(const Url& url);
   // Waits for what TLS needs after `result`; false: the connection is over.
   absl::StatusOr<bool> AwaitTls(int result, int64_t limit_ms);
 
   const int fd_;
-  const Time end_;  // of the whole exchange
+  const Time end_;         // of the whole exchange
+  const int64_t idle_ms_;  // -1: no limit
   const std::atomic<bool>& cancelled_;
   std::unique_ptr<SSL_CTX, FreeContext> context_;
   std::unique_ptr<SSL, FreeSsl> ssl_;  // nullptr: in the clear

@@ -94,9 +94,7 @@ class BundleText final : public ModelText {
   absl::StatusOr<std::string> RenderChat(const ChatPrompt& prompt, int64_t now_unix_seconds,
                                          const std::atomic<bool>* cancelled) const override {
     const std::string* source = bundle_.ChatTemplateSource(!prompt.tools_json.empty());
-    if (source == nullptr) {
-      return InvalidArgument("the model has no chat template; use completions instead");
-    }
+    if (source == nullptr) return InvalidArgument(ProblemOf(nullptr));
     text::RenderOptions options;
     options.add_generation_prompt = prompt.add_generation_prompt;
     options.continue_final_message = prompt.continue_final_message;
@@ -108,11 +106,13 @@ class BundleText final : public ModelText {
     options.extra_json = prompt.template_kwargs_json;
     options.tokenizer = tokenizer_.get();
     const absl::StatusOr<std::unique_ptr<text::ChatTemplate>>& compiled = templates_.at(*source);
-    if (!compiled.ok()) {
-      return InvalidArgument("the model's chat template is not usable: " +
-                             StatusMessage(compiled.status()) + "; use completions instead");
-    }
+    if (!compiled.ok()) return InvalidArgument(ProblemOf(source));
     return (*compiled)->Render(prompt.messages_json, prompt.tools_json, options);
+  }
+
+  std::string ChatProblem() const override {
+    const std::string* source = bundle_.ChatTemplateSource(false);
+    return source != nullptr && templates_.at(*source).ok() ? "" : ProblemOf(source);
   }
 
   absl::StatusOr<std::vector<TokenId>> EncodeRendered(
@@ -158,6 +158,16 @@ class BundleText final : public ModelText {
   const GenerationSettings& generation() const override { return generation_; }
 
  private:
+  // Of a template that is absent (nullptr) or does not compile.
+  std::string ProblemOf(const std::string* source) const {
+    const std::string what =
+        source == nullptr
+            ? "the model has no chat template: it may be a base model, which continues texts"
+            : "the model's chat template is not usable: " +
+                  StatusMessage(templates_.at(*source).status());
+    return what + "; use completions instead, or serve it with --chat-template";
+  }
+
   text::TextBundle bundle_;  // without the tokenizer's text
   std::unique_ptr<text::Tokenizer> tokenizer_;
   // By source.

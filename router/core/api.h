@@ -195,6 +195,7 @@ struct ModelEntry {
   // --reasoning-parser; empty: it has none, or its text is not known yet.
   std::string_view tool_call_parser = {};
   std::string_view reasoning_parser = {};
+  std::string chat_problem = {};  // why it does not chat, and what to do; empty: it does
 };
 
 }  // namespace quire

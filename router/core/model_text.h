@@ -79,6 +79,8 @@ class ModelText {
   virtual std::optional<TokenId> TokenOf(std::string_view /*spelled*/) const {
     return std::nullopt;
   }
+  // Why the model does not chat, and what to do; empty: it does.
+  virtual std::string ChatProblem() const { return ""; }
   // How the model writes tool calls and thoughts, as its chat template says.
   virtual dialect::Detected Spoken() const { return {}; }
   virtual const GenerationSettings& generation() const = 0;

@@ -53,6 +53,12 @@ void AppendModel(const ModelEntry& model, std::string& out) {
       json::AppendQuoted(name, out);
     }
   }
+  out += ",\"chat_problem\":";
+  if (model.chat_problem.empty()) {
+    out += "null";
+  } else {
+    json::AppendQuoted(model.chat_problem, out);
+  }
   out += '}';
 }
 

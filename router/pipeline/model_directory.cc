@@ -148,6 +148,7 @@ std::optional<ModelEntry> ModelDirectory::EntryOf(const std::string& name) const
     const std::string& served = of_name.front().pool->name;
     const dialect::Detected spoken = answer_rules_.Of(served, text->Spoken());
     if (spoken.dialect != nullptr) entry.tool_call_parser = spoken.dialect->name;
+    entry.chat_problem = text->ChatProblem();
     if (spoken.thoughts != nullptr) entry.reasoning_parser = spoken.thoughts->name;
   }
   return entry;

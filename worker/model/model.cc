@@ -50,6 +50,9 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
   if (options.with_text) {
     QUIRE_ASSIGN_OR_RETURN(model->bundle,
                            load::LoadTextBundle(*model->files, model->family->gguf.splitting));
+    if (!options.chat_template.empty()) {
+      model->bundle.chat_templates = {{"default", options.chat_template}};
+    }
     absl::StatusOr<std::string> bytes = text::SerializeTextBundle(model->bundle);
     if (!bytes.ok()) return Annotate(bytes.status(), path);
     model->bundle_bytes = *std::move(bytes);

@@ -26,6 +26,8 @@ struct LoadOptions {
   // The digest under which another rank has read the text, for the same model_id without reading
   // it.
   std::string text_digest = {};
+  // The chat template in place of the model's own; empty: none.
+  std::string chat_template = {};
   // Folders that links in the model may lead to, beside its own (load/model_roots.h).
   std::vector<std::string> allowed_roots = {};
   // The type to which float weights are converted; none keeps them as they are stored.

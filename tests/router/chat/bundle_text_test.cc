@@ -181,6 +181,7 @@ TEST(BundleText, ATemplateThatCannotBeCompiledLeavesCompletions) {
   const std::string why(rendered.status().message());
   EXPECT_NE(why.find("the model's chat template is not usable"), std::string::npos) << why;
   EXPECT_NE(why.find("line 1"), std::string::npos) << why;
+  EXPECT_EQ((*made)->ChatProblem(), why);
   chat.tools_json = "[{}]";
   EXPECT_EQ((*made)->Render(chat, 0).value(), "hello");
 }

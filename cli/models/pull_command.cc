@@ -1,0 +1,159 @@
+// `quire pull`, `quire cp` and `quire rm`: they add and remove models of this machine.
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/check/doctor_checks.h"
+#include "cli/commands.h"
+#include "cli/format.h"
+#include "cli/models/find_model.h"
+#include "cli/models/progress_bar.h"
+
+namespace quire::cli {
+namespace {
+
+struct PullArguments {
+  std::string model;
+  std::string catalogue;
+  std::vector<std::string> folders;
+  std::string bandwidth;
+  int32_t connections = 8;
+};
+
+void AddFlags(PullArguments& pull, config::Schema& schema) {
+  schema.AddPositional({.name = "MODEL",
+                        .help = "A short name, hf:ORG/REPO[:REVISION][/FILE.gguf], "
+                                "https://HOST/FILE.gguf[#sha256=HEX], or "
+                                "s3://BUCKET/PREFIX[/FILE.gguf]. Without one: lists the "
+                                "short names, and which of them fit this machine.",
+                        .target = &pull.model},
+                       false);
+  schema.Group("Transfer");
+  schema.Add({.name = "bandwidth",
+              .help = "Most bytes a second that the transfer takes, as 10MB.",
+              .target = &pull.bandwidth,
+              .value_name = "SIZE",
+              .default_text = "no limit"});
+  schema.Add({.name = "connections",
+              .help = "Parts that come at the same time.",
+              .target = &pull.connections,
+              .min = 1,
+              .max = pull::kMaxConnections});
+  schema.Add({.name = "catalogue",
+              .help = "File with short names, in place of the program's own.",
+              .target = &pull.catalogue,
+              .value_name = "FILE",
+              .default_text = "~/.config/quire/catalogue.json, else the program's"});
+}
+
+int ListCatalogue(const ModelFinder& finder) {
+  const int64_t available = ReadMachine("/").available_bytes;
+  for (const pull::CatalogueModel& model : finder.catalogue) {
+    std::string name = model.name;
+    name.resize(std::max<size_t>(name.size(), 18), ' ');
+    Show(stdout, name + "  " + FitText(model, available) + "\n");
+  }
+  std::printf("\nhf:ORG/REPO names any model of the hub. `quire pull NAME` fetches one.\n");
+  return 0;
+}
+
+// A model of the store by its own name, or of the hub's cache.
+absl::StatusOr<int64_t> Remove(const ModelFinder& finder, const std::string& name) {
+  if (pull::CheckCopyName(name).ok()) {
+    absl::StatusOr<int64_t> removed = pull::RemoveFromStore(finder.options.store, name);
+    if (!absl::IsNotFound(removed.status())) return removed;
+  }
+  if (const auto here = ResolveModel(name, finder.folders); here.ok()) {
+    return InvalidArgument("'" + PlainText(name, 200) + "' was not pulled: it stands at " +
+                           here->path + ", which quire leaves alone");
+  }
+  QUIRE_ASSIGN_OR_RETURN(const NamedSource named, SourceOf(finder, name));
+  if (named.source.kind != pull::Kind::kHub) {
+    return pull::RemoveFromStore(finder.options.store, named.served_name);
+  }
+  return pull::RemoveCached(named.source, finder.options);
+}
+
+}  // namespace
+
+int RunPull(const CommandInputs& inputs) {
+  PullArguments pull;
+  config::Schema schema("quire pull",
+                        "Brings a model to this machine: parts in parallel, resumed where an "
+                        "earlier pull ended, checked by digest. Ctrl-C stops it; what is here "
+                        "stays. HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE and HF_HUB_CACHE work as "
+                        "in the hub's own client, and its cache is shared with it; "
+                        "AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, "
+                        "AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN as in AWS's.");
+  AddFlags(pull, schema);
+  if (const std::optional<int> code = Begin(inputs, schema, "pull")) return *code;
+  absl::StatusOr<ModelFinder> finder =
+      MakeFinder(inputs.environment, pull.folders, pull.catalogue, *inputs.interrupted);
+  if (!finder.ok()) return Failed("pull", finder.status());
+  if (pull.model.empty()) return ListCatalogue(*finder);
+  finder->options.connections = pull.connections;
+  if (!pull.bandwidth.empty()) {
+    const absl::StatusOr<config::Bytes> limit = config::ParseBytes(pull.bandwidth);
+    if (!limit.ok() || limit->value < 1024) {
+      return Failed("pull", InvalidArgument("--bandwidth: must be a size of 1KiB or more, is '" +
+                                            pull.bandwidth + "'"));
+    }
+    finder->options.bytes_per_second = static_cast<double>(limit->value);
+  }
+  const absl::StatusOr<pull::Pulled> pulled = PullNamed(*finder, pull.model);
+  if (absl::IsCancelled(pulled.status())) {
+    std::fputs("quire pull: stopped; what is here stays, and the same command goes on\n", stderr);
+    return 130;
+  }
+  if (!pulled.ok()) return Failed("pull", pulled.status());
+  const int64_t fetched = pulled->totals.fetched_bytes;
+  Show(stderr, pull.model +
+                   " is here and checked: " + SizeText(static_cast<double>(pulled->bytes)) + ", " +
+                   (fetched == 0 ? "nothing was left to fetch"
+                                 : SizeText(static_cast<double>(fetched)) + " fetched now") +
+                   "\n");
+  Show(stdout, pulled->path + "\n");
+  return 0;
+}
+
+int RunCopy(const CommandInputs& inputs) {
+  std::string from, to;
+  config::Schema schema("quire cp",
+                        "Gives a model another name. Both share their bytes on the disk, and "
+                        "either may be removed.");
+  schema.AddPositional({.name = "MODEL", .help = "A model on this machine.", .target = &from},
+                       true);
+  schema.AddPositional({.name = "NEW", .help = "Its other name.", .target = &to}, true);
+  if (const std::optional<int> code = Begin(inputs, schema, "cp")) return *code;
+  const absl::StatusOr<ModelFinder> finder =
+      MakeFinder(inputs.environment, {}, "", *inputs.interrupted);
+  if (!finder.ok()) return Failed("cp", finder.status());
+  if (const absl::Status status = pull::CheckCopyName(to); !status.ok()) {
+    return Failed("cp", Annotate(status, "NEW"));
+  }
+  if (ResolveModel(to, finder->folders).ok()) {
+    return Failed("cp", InvalidArgument("NEW: there is a model '" + to + "' already"));
+  }
+  const absl::StatusOr<ResolvedModel> model = FindHere(*finder, from);
+  if (!model.ok()) return Failed("cp", model.status());
+  const absl::Status status = pull::CopyToStore(finder->options.store, model->path, to);
+  return status.ok() ? 0 : Failed("cp", status);
+}
+
+int RunRemove(const CommandInputs& inputs) {
+  std::string model;
+  config::Schema schema("quire rm",
+                        "Takes a model that was pulled or copied off this machine. Files that "
+                        "another model uses stay.");
+  schema.AddPositional(
+      {.name = "MODEL", .help = "A name that `quire list` shows.", .target = &model}, true);
+  if (const std::optional<int> code = Begin(inputs, schema, "rm")) return *code;
+  const absl::StatusOr<ModelFinder> finder =
+      MakeFinder(inputs.environment, {}, "", *inputs.interrupted);
+  if (!finder.ok()) return Failed("rm", finder.status());
+  const absl::StatusOr<int64_t> freed = Remove(*finder, model);
+  if (!freed.ok()) return Failed("rm", freed.status());
+  Show(stdout, "removed " + model + ", " + SizeText(static_cast<double>(*freed)) + "\n");
+  return 0;
+}
+
+}  // namespace quire::cli

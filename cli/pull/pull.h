@@ -1,0 +1,49 @@
+// Brings a model to this machine: asks what it is, looks what is here, fetches the rest, checks it,
+// and gives it its name.
+//
+// Blocking, on the calling thread (download.h has threads of its own). Two pulls of one model share
+// one: the second waits, and finds it there.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "cli/pull/download.h"
+#include "cli/pull/hub.h"
+#include "cli/pull/s3.h"
+#include "cli/pull/source.h"
+#include "common/status.h"
+
+namespace quire::pull {
+
+struct PullOptions {
+  HubSettings hub;
+  S3Settings s3;
+  std::string store;  // the folder of models that come from elsewhere
+  std::string authorities = {};
+  int connections = 8;
+  double bytes_per_second = 0;                    // 0: no limit
+  const std::atomic<bool>* cancelled = nullptr;   // outlives the call
+  std::function<void(std::string_view)> on_note;  // a line for people
+  std::function<void(int64_t here, int64_t total)> on_progress;
+};
+
+struct Pulled {
+  std::string path;  // a folder or a .gguf file
+  int64_t bytes = 0;
+  FetchTotals totals;
+};
+
+// Where models that come from elsewhere than a hub are: XDG_CACHE_HOME/quire/models.
+std::string StoreFolder(const config::Environment& environment);
+
+// Where the source is on this machine already; empty: it is not. Asks no server.
+std::string PathHere(const Source& source, const PullOptions& options);
+
+// INVALID_ARGUMENT for a local source; else as Describe, ChooseFiles and Fetch say.
+absl::StatusOr<Pulled> Pull(const Source& source, const PullOptions& options);
+
+}  // namespace quire::pull

@@ -1,0 +1,23 @@
+// Pulls into the store: models of web servers and of S3, each in a folder of its own, which notes
+// where it came from once it is whole.
+//
+// Blocking, on the calling thread. What both kinds of pulls share is here too.
+#pragma once
+
+#include <string>
+
+#include "cli/pull/pull.h"
+
+namespace quire::pull {
+
+// Where the store has the source, whole; empty: it does not.
+std::string StoredPath(const Source& source, const std::string& store);
+
+absl::StatusOr<Pulled> PullFromWeb(const Source& source, const PullOptions& options);
+absl::StatusOr<Pulled> PullFromS3(const Source& source, const PullOptions& options);
+
+absl::Status MakeFolder(const std::string& path);
+bool IsWholeFile(const std::string& path, int64_t size);
+FetchOptions FetchOptionsOf(const PullOptions& options);
+
+}  // namespace quire::pull

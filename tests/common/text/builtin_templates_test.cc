@@ -1,0 +1,55 @@
+#include "common/text/builtin_templates.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "common/text/chat_template.h"
+
+namespace quire::text {
+namespace {
+
+constexpr char kTemplateTalk[] =
+    R"([{"role":"system","content":"S"},{"role":"user","content":"U"},)"
+    R"({"role":"assistant","content":"A"},{"role":"user","content":"V"}])";
+
+std::string RenderedBuiltin(const char* name) {
+  const BuiltinTemplate* builtin = FindBuiltinTemplate(name);
+  if (builtin == nullptr) return "absent";
+  const auto compiled = ChatTemplate::Compile(builtin->source);
+  if (!compiled.ok()) return std::string(compiled.status().message());
+  RenderOptions options;
+  options.special_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
+  const auto text = (*compiled)->Render(kTemplateTalk, "", options);
+  return text.ok() ? *text : std::string(text.status().message());
+}
+
+TEST(BuiltinTemplates, WriteWhatTheirFamiliesWereTrainedWith) {
+  EXPECT_EQ(RenderedBuiltin("chatml"),
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n"
+            "<|im_start|>assistant\nA<|im_end|>\n<|im_start|>user\nV<|im_end|>\n"
+            "<|im_start|>assistant\n");
+  EXPECT_EQ(RenderedBuiltin("llama3"),
+            "<s><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nU<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\nA<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nV<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n");
+  EXPECT_EQ(RenderedBuiltin("gemma"),
+            "<s><start_of_turn>user\nS\n\nU<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n"
+            "<start_of_turn>user\nV<end_of_turn>\n<start_of_turn>model\n");
+  EXPECT_EQ(RenderedBuiltin("mistral"), "<s>[INST] S\n\nU [/INST] A</s>[INST] V [/INST]");
+  EXPECT_EQ(RenderedBuiltin("zephyr"),
+            "<|system|>\nS</s>\n<|user|>\nU</s>\n<|assistant|>\nA</s>\n<|user|>\nV</s>\n"
+            "<|assistant|>\n");
+  EXPECT_EQ(RenderedBuiltin("plain"),
+            "System: S\n\nUser: U\n\nAssistant: A\n\nUser: V\n\nAssistant:");
+}
+
+TEST(BuiltinTemplates, AreAllTestedHere) {
+  EXPECT_EQ(BuiltinTemplateNames(), "chatml, llama3, gemma, mistral, zephyr, plain");
+  EXPECT_EQ(FindBuiltinTemplate("chatmal"), nullptr);
+}
+
+}  // namespace
+}  // namespace quire::text
