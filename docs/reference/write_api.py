@@ -34,6 +34,8 @@ ROUTES = {
     "/": "the page: chat and the fleet live",
     "/page.css": "its style",
     "/page.js": "its script",
+    "/chat.js": "its chat",
+    "/markdown.js": "what shows an answer's Markdown",
     "/fleet": "workers, their caches, which stream runs where; no text, no tenant",
     "/admin/workers": "workers with phase, load and the state of what is known of their caches",
     "/admin/log-level": "GET shows it, PUT sets it: `{\"level\": \"debug\"}`",

@@ -9,9 +9,11 @@ HttpResponse PageFile(std::string_view path) {
   if (path == "/page.css") {
     response.content_type = "text/css; charset=utf-8";
     file = Embedded_page_css();
-  } else if (path == "/page.js") {
+  } else if (path.ends_with(".js")) {
     response.content_type = "text/javascript; charset=utf-8";
-    file = Embedded_page_js();
+    file = path == "/chat.js"       ? Embedded_chat_js()
+           : path == "/markdown.js" ? Embedded_markdown_js()
+                                    : Embedded_page_js();
   }
   // Nothing from elsewhere, nothing inline, and no other page around it: the output of a model
   // stays text.

@@ -13,8 +13,11 @@ namespace quire {
 std::string_view Embedded_index_html();
 std::string_view Embedded_page_css();
 std::string_view Embedded_page_js();
+std::string_view Embedded_chat_js();
+std::string_view Embedded_markdown_js();
 
-// The file at "/", "/page.css" or "/page.js", with headers that isolate the page from other sites.
+// The file at "/", "/page.css", "/page.js", "/chat.js" or "/markdown.js", with headers that isolate
+// the page from other sites.
 HttpResponse PageFile(std::string_view path);
 
 }  // namespace quire

@@ -202,6 +202,8 @@ constexpr Route kRoutes[] = {
     {Access::kOpen, "GET", "/", Page},
     {Access::kOpen, "GET", "/page.css", Page},
     {Access::kOpen, "GET", "/page.js", Page},
+    {Access::kOpen, "GET", "/chat.js", Page},
+    {Access::kOpen, "GET", "/markdown.js", Page},
     {Access::kOperator, "GET", "/fleet", FleetLive},
 };
 

@@ -1,12 +1,11 @@
 "use strict";
-// The router's page: a chat, and the fleet as /fleet tells it. Whatever a model, a worker or a client named
-// stays text: only textContent is written.
+// The router's page: the fleet as /fleet tells it, and what it shares with the chat. Whatever a model, a worker or
+// a client named stays text: only textContent is written.
 
 const byId = (id) => document.getElementById(id);
 const MOST_EVENTS = 8;
 const POLL_MS = 500;
 const HIDDEN_POLL_MS = 5000;
-const MOST_MESSAGES = 100;
 
 function element(tag, className, text) {
   const made = document.createElement(tag);
@@ -33,178 +32,8 @@ async function sentenceOf(response) {
   }
 }
 
-// --- Chat -------------------------------------------------------------------------------------------
-
-const chat = { messages: [], running: null };
-
-async function loadModels() {
-  const select = byId("model");
-  try {
-    const response = await fetch("/v1/models", { headers: bearer(byId("key").value) });
-    if (!response.ok) {
-      if (response.status === 401) document.querySelector("#ask details").open = true;
-      throw new Error(await sentenceOf(response));
-    }
-    const names = (await response.json()).data.map((model) => model.id);
-    const before = select.value;
-    select.replaceChildren(...names.map((name) => element("option", "", name)));
-    if (names.includes(before)) select.value = before;
-    select.disabled = names.length === 0;
-    if (names.length > 0) return;
-    select.replaceChildren(element("option", "", "none yet"));
-  } catch (error) {
-    select.replaceChildren(element("option", "", "…"));
-    select.disabled = true;
-    select.title = error.message;
-  }
-  setTimeout(loadModels, 3000);
-}
-
-// Who reads the end goes on reading the end.
-function keepLow(change) {
-  const box = byId("messages");
-  const low = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
-  change();
-  if (low) box.scrollTop = box.scrollHeight;
-}
-
-function addMessage(role, text) {
-  const box = byId("messages");
-  box.querySelector(".hint")?.remove();
-  const message = element("article", `message ${role}`);
-  message.append(element("p", "text", text), element("p", "meta"));
-  box.append(message);
-  while (box.children.length > MOST_MESSAGES) box.firstChild.remove();
-  box.scrollTop = box.scrollHeight;
-  return message;
-}
-
 function counted(number, word) {
   return `${number} ${word}${number === 1 ? "" : "s"}`;
-}
-
-// Calls `take` with the data of each event of a stream.
-async function readEvents(response, take) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let pending = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    const lines = (pending + value).split("\n");
-    pending = lines.pop();
-    for (const line of lines) {
-      if (line.startsWith("data:")) take(line.slice(5).trim());
-    }
-  }
-}
-
-// The count comes with the last word: an answer that was stopped has none.
-function paceOf(times) {
-  const parts = times.tokens ? [counted(times.tokens, "token")] : [];
-  if (times.first) parts.push(`first after ${Math.round(times.first - times.sent)} ms`);
-  const seconds = (times.last - times.first) / 1000;
-  if (times.tokens > 1 && seconds > 0) parts.push(`${((times.tokens - 1) / seconds).toFixed(1)} tokens/s`);
-  if (times.cached) parts.push(`${times.cached} of ${times.prompt} prompt tokens from the cache`);
-  if (times.reason && times.reason !== "stop") parts.push(`ended: ${times.reason}`);
-  return parts.join(" · ");
-}
-
-// One event's part in the answer. Throws where the server says that it failed.
-function takeChunk(chunk, message, times) {
-  if (chunk.error) throw new Error(chunk.error.message);
-  const choice = chunk.choices?.[0];
-  const text = choice?.delta?.content;
-  if (text) {
-    times.last = performance.now();
-    times.first ||= times.last;
-    message.querySelector(".text").textContent += text;
-  }
-  if (choice?.finish_reason) times.reason = choice.finish_reason;
-  if (chunk.usage) {
-    times.tokens = chunk.usage.completion_tokens;
-    times.prompt = chunk.usage.prompt_tokens;
-    times.cached = chunk.usage.prompt_tokens_details?.cached_tokens || 0;
-  }
-}
-
-async function streamAnswer(message, times, signal) {
-  const body = {
-    model: byId("model").value,
-    messages: chat.messages,
-    stream: true,
-    stream_options: { include_usage: true },
-    max_tokens: Math.max(1, Number(byId("tokens").value) || 256),
-  };
-  if (byId("temperature").value !== "") body.temperature = Number(byId("temperature").value);
-  const response = await fetch("/v1/chat/completions", {
-    method: "POST",
-    headers: { "Content-Type": "application/json", ...bearer(byId("key").value) },
-    body: JSON.stringify(body),
-    signal,
-  });
-  if (!response.ok) throw new Error(await sentenceOf(response));
-  let whole = false;
-  await readEvents(response, (data) => {
-    if (data === "[DONE]") {
-      whole = true;
-      return;
-    }
-    keepLow(() => takeChunk(JSON.parse(data), message, times));
-  });
-  if (!whole) throw new Error("the answer ended without its last word");
-}
-
-async function send(text) {
-  chat.messages.push({ role: "user", content: text });
-  addMessage("user", text);
-  const message = addMessage("assistant streaming", "");
-  const times = { sent: performance.now(), first: 0, last: 0, tokens: 0, cached: 0, prompt: 0, reason: "" };
-  chat.running = new AbortController();
-  byId("send").textContent = "Stop";
-  try {
-    await streamAnswer(message, times, chat.running.signal);
-  } catch (error) {
-    const stopped = error.name === "AbortError";
-    times.reason = stopped ? "stopped" : `failed: ${error.message}`;
-    const said = message.querySelector(".text").textContent;
-    if (!stopped) message.classList.add("failed");
-    if (!stopped && !said) message.querySelector(".text").textContent = error.message;
-    if (!said) chat.messages.pop();
-  }
-  message.classList.remove("streaming");
-  keepLow(() => { message.querySelector(".meta").textContent = paceOf(times); });
-  const said = message.querySelector(".text").textContent;
-  const answered = chat.messages.length > 0 && chat.messages.at(-1).role === "user";
-  if (answered && said) chat.messages.push({ role: "assistant", content: said });
-  chat.running = null;
-  byId("send").textContent = "Send";
-}
-
-function startChat() {
-  remembered(byId("key"), "quire-key");
-  byId("key").addEventListener("change", loadModels);
-  byId("ask").addEventListener("submit", (event) => {
-    event.preventDefault();
-    if (chat.running) {
-      chat.running.abort();
-      return;
-    }
-    const text = byId("prompt").value.trim();
-    if (!text || byId("model").disabled) return;
-    byId("prompt").value = "";
-    send(text);
-  });
-  byId("prompt").addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-    event.preventDefault();
-    if (!chat.running) byId("ask").requestSubmit();
-  });
-  byId("clear").addEventListener("click", () => {
-    if (chat.running) chat.running.abort();
-    chat.messages = [];
-    byId("messages").replaceChildren();
-  });
-  loadModels();
 }
 
 // --- Fleet ------------------------------------------------------------------------------------------

@@ -54,6 +54,8 @@ const std::vector<Census>& Expected() {
       {"GET", "/", true},
       {"GET", "/page.css", true},
       {"GET", "/page.js", true},
+      {"GET", "/chat.js", true},
+      {"GET", "/markdown.js", true},
       {"GET", "/fleet", false, "", "", 403, true},
   };
   return expected;

@@ -16,8 +16,12 @@ std::string Bearer(const std::string& key) { return "Authorization: Bearer " + k
 
 TEST(Page, ItsFilesAreServedWithAPolicyThatKeepsItToItself) {
   EdgeHarness edge({}, TestKeys());
-  for (const auto& [path, type] : std::vector<std::pair<std::string, std::string>>{
-           {"/", "text/html"}, {"/page.css", "text/css"}, {"/page.js", "text/javascript"}}) {
+  for (const auto& [path, type] :
+       std::vector<std::pair<std::string, std::string>>{{"/", "text/html"},
+                                                        {"/page.css", "text/css"},
+                                                        {"/page.js", "text/javascript"},
+                                                        {"/chat.js", "text/javascript"},
+                                                        {"/markdown.js", "text/javascript"}}) {
     const RawResponse file = edge.Ask(EdgeHarness::Get(path));
     EXPECT_EQ(file.status, 200) << path;
     EXPECT_TRUE(file.headers.at("content-type").starts_with(type)) << path;
@@ -39,7 +43,12 @@ TEST(Page, WhatItIsMadeOfIsWhatStandsInTheTree) {
   EXPECT_TRUE(Embedded_page_js().starts_with("\"use strict\";"));
   EXPECT_EQ(Embedded_index_html().find(" style="), std::string_view::npos)
       << "the policy forbids it";
-  EXPECT_EQ(Embedded_page_js().find("innerHTML"), std::string_view::npos) << "text stays text";
+  EXPECT_NE(Embedded_chat_js().find("function startChat"), std::string_view::npos);
+  EXPECT_NE(Embedded_markdown_js().find("function showMarkdown"), std::string_view::npos);
+  for (const std::string_view script :
+       {Embedded_page_js(), Embedded_chat_js(), Embedded_markdown_js()}) {
+    EXPECT_EQ(script.find("innerHTML"), std::string_view::npos) << "text stays text";
+  }
 }
 
 TEST(Page, TheFleetIsForOperators) {
