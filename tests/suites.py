@@ -54,6 +54,7 @@ SUITES = [
     tests("process", BOTH, 1.0, "tests/process/serve_test.py"),
     tests("commands", BOTH, 0.8, "tests/process/commands_test.py", "tests/process/chat_test.py"),
     tests("supply", BOTH, 0.6, "tests/supply"),
+    tests("packages", BOTH, 0.7, "tests/package"),
     tests("traces", BOTH, 0.4, "tests/traces"),
     tests("page", BOTH, 0.5, "tests/page"),
     tests("edge", BOTH, 0.4, "tests/process/edge_test.py"),
