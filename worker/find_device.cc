@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/config/program.h"
 #include "worker/device/gpu_backend.h"
 #include "worker/device/linked_device.h"
 #include "worker/rank_programs.h"
@@ -22,6 +23,12 @@ void SayFastProducts(const WorkerConfig& config, Logger& log) {
 
 }  // namespace
 
+std::string SearchPath(const char* const* envp) {
+  const config::Environment environment = config::EnvironmentFromMain(envp);
+  const auto found = environment.find("PATH");
+  return found == environment.end() ? std::string() : found->second;
+}
+
 bool FindDevice(WorkerConfig& config, Logger& log, DeviceChoice& choice, StartFailure& failure) {
   if (FindLinkedDevice(config.device) != nullptr) return true;
   DeviceSettings settings;
@@ -29,6 +36,7 @@ bool FindDevice(WorkerConfig& config, Logger& log, DeviceChoice& choice, StartFa
   settings.ranks = config.tensor_parallel_size;
   settings.plugin = config.gpu.plugin;
   settings.nccl = config.gpu.nccl;
+  settings.search_path = config.gpu.search_path;
   settings.for_a_plan = config.plan && config.plan_memory.value > 0;
   if (config.plan) settings.hint = "; quire plan --memory plans for GPUs of that memory elsewhere";
   absl::StatusOr<DeviceChoice> found = ChooseDevice(settings);

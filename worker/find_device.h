@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "common/log/log.h"
 #include "common/metrics/metrics.h"
@@ -15,6 +16,9 @@
 #include "worker/loaded_worker.h"
 
 namespace quire {
+
+// PATH, of main's environment: where shells look for programs, Python among them.
+std::string SearchPath(const char* const* envp);
 
 // With GPUs, `config` afterwards names one for each rank, and ranks are processes: a failing device
 // then costs no more than its ranks. False with `failure` filled in, as WorkerLoader::Prepare does.

@@ -23,7 +23,7 @@ MOST_BYTES = 24 << 20
 PROGRAMS = ["build/bin/quire", "build/bin/quire-router", "build/bin/quire-worker", "build/bin/load_generator",
             "build/gpu/gpu_tests"]
 PLUGIN = "build/bin/libquire_cuda.so"
-FILES = [*(f"bench/gpu/{name}.py" for name in ("run", "asked", "programs", "roof", "torch_decode")), "tests/golden/models"]
+FILES = [*(f"bench/gpu/{name}.py" for name in ("run", "asked", "gtest", "programs", "roof", "smoke", "torch_decode")), "tests/golden/models"]
 LIBC = re.compile(r"(libc|libm|libdl|librt|libpthread|libresolv|libanl|ld-linux.*)\.so")
 RUN = """#!/bin/sh
 # ./dev gpu of the tree that this archive was packed from.

@@ -9,6 +9,17 @@ import math
 FP8_SCALE_BYTES = 4  # one for each token, KV head, and of keys and values
 
 
+# What makers say of dense products of bfloat16, in FLOP/s, by a part of the device's name; the longest part counts.
+DENSE_BF16 = {"A100": 312e12, "A10": 125e12, "A40": 150e12, "L4": 121e12, "L40S": 362e12, "RTX 4090": 165e12,
+              "H100": 989e12, "H100 PCIe": 756e12, "H200": 989e12, "GH200": 989e12, "B200": 2250e12, "GB200": 2250e12}
+
+
+def dense_rate(device):
+    """None for a device that is not in the table."""
+    known = [part for part in DENSE_BF16 if part in device]
+    return DENSE_BF16[max(known, key=len)] if known else None
+
+
 class Shape:
     def __init__(self, folder, weight_bytes, head_elements):
         config = json.loads((folder / "config.json").read_text())

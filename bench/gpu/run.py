@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What a GPU says: ceilings, every op against float64, runtime and ranks, models, serving, benches, the sanitizer.
+"""What a GPU says: a smoke test, a probe of what no emulator knows, ceilings, decode, throughput, then correctness.
 
 Usage: ./dev gpu [--budget-s 540] [--out FILE] [--resume FILE] [--rehearse] [--only STAGE] | ./dev gpu --pack FILE
 
 One file of results, bench/results/gpu/gpu.json, is written again after each case; --resume FILE goes on from what such a
-file has. A case that did not run says why: there is no device, the budget is used up, or what it needs is not here.
-Between cases the budget is looked at; a case that runs past its limit is ended and has failed. Ends with 0 when no case
-failed, 1 when one did, 4 when there is no device or the one that is there cannot be used. --rehearse runs the same stages
+file has. A case that did not run says why: there is no device, the budget is used up, or what it needs is not here. The tests
+of a stage share one process (gtest.py); figures of a case count once it has passed, its outputs compared. Where the smoke
+test fails nothing else runs. A case that runs past its limit is ended and has failed. Ends with 0 when no case failed,
+1 when one did, 4 when there is no device or the one that is there cannot be used. --rehearse runs the same stages
 on the emulated grid, which proves the stages and says nothing of speed: its numbers are called rehearsed, are no figures,
 and never go to bench/results/gpu/. Behind the stages stands what is asked of the figures (asked.py), and whether it is
 met. Needs Python's standard library, no network; a peer in PyTorch runs where that can be imported.
@@ -26,6 +27,9 @@ import sys
 import time
 
 import asked
+import gtest
+import roof
+import smoke
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]  # of the tree, or of an unpacked archive, which is laid out alike
@@ -36,21 +40,26 @@ NO_DEVICE = 4
 
 # (stage, seconds that a case may take, tests by suite, or names of programs.py's cases)
 STAGES = [
+    ("smoke", 30, ["driver", "programs", "tests", "first kernel"]),
+    ("probe", 30, re.compile(r"CudaProbe$")),
     ("ceilings", 60, re.compile(r"Ceilings$")),
     ("kernels", 60, re.compile(r"(Library)?Rates$")),
-    ("ops", 60, re.compile(r"Cuda(?!Runtime|Graph|Nccl|Ranks|Parity|Chunks)\w+$")),
+    ("decode", 300, ["decode:Llama-3.1-8B", "pace:Llama-3.1-8B", "torch:Llama-3.1-8B", "decode:Llama-3.1-8B-Q4_K",
+                     "decode:Llama-3.2-1B", "torch:Llama-3.2-1B", "decode:Qwen2.5-0.5B", "pace:Qwen2.5-0.5B",
+                     "decode:Llama-3.1-8B:variant"]),
+    ("throughput", 300, ["throughput:Llama-3.1-8B", "throughput:Llama-3.1-8B:fp8", "throughput:Qwen2.5-0.5B",
+                         "throughput:Llama-3.1-8B:variant"]),
+    ("serving", 120, ["answers", "load"]),
+    ("ops", 60, re.compile(r"Cuda(?!Probe|Runtime|Graph|Nccl|Ranks|Parity|Chunks)\w+$")),
     ("runtime", 60, re.compile(r"Cuda(Runtime|Graph)\w*$")),
     ("ranks", 60, re.compile(r"(Models/CudaRanksTest|CudaNccl)$")),
     ("models", 60, re.compile(r"(Models/Cuda(Parity|Chunks)Test|Families/(CudaKvTypes|OneAnswer)Test)$")),
-    ("serving", 120, ["answers", "load"]),
-    ("benches", 300, ["decode:Qwen2.5-0.5B", "pace:Qwen2.5-0.5B", "throughput:Qwen2.5-0.5B", "decode:Llama-3.2-1B",
-                      "torch:Llama-3.2-1B", "decode:Llama-3.1-8B", "torch:Llama-3.1-8B", "pace:Llama-3.1-8B",
-                      "decode:Llama-3.1-8B:variant", "throughput:Llama-3.1-8B", "throughput:Llama-3.1-8B:fp8",
-                      "throughput:Llama-3.1-8B:variant", "decode:Llama-3.1-8B-Q4_K"]),
-    ("sanitizer", 120, re.compile(r"Cuda(?!Nccl|Ranks|Parity|Chunks|GraphPace)\w+$")),
+    ("sanitizer", 120, re.compile(r"Cuda(?!Probe|Nccl|Ranks|Parity|Chunks|GraphPace)\w+$")),
 ]
-REHEARSED_BENCHES = ["decode:tiny-llama", "torch:tiny-llama", "pace:tiny-llama", "decode:tiny-llama:variant",
-                     "throughput:tiny-llama", "throughput:tiny-llama:fp8", "decode:tiny-llama-Q4_K"]
+PROGRAM_STAGES = ("decode", "throughput", "serving")
+REHEARSED = {"decode": ["decode:tiny-llama", "torch:tiny-llama", "pace:tiny-llama", "decode:tiny-llama:variant",
+                        "decode:tiny-llama-Q4_K"],
+             "throughput": ["throughput:tiny-llama", "throughput:tiny-llama:fp8"]}
 
 
 def device():
@@ -106,19 +115,9 @@ def run_case(command, limit_s):
     with contextlib.suppress(ProcessLookupError):  # what it has started
         os.killpg(child.pid, signal.SIGKILL)
     output, seconds = output.decode(errors="replace"), round(time.monotonic() - begin, 2)
-    figures = [json.loads(line[7:]) for line in output.splitlines() if line.startswith("figure {")]
-    absent = re.search(r"^not here: .*", output, re.M)
-    # Whether there is a device was asked before any case ran: one that cannot be used is a failure.
-    unusable = re.search(r"^no device: .*", output, re.M)
-    if unusable:
-        return "failed", seconds, [], unusable.group(0)
-    if absent:
-        return "not run", seconds, [], absent.group(0)
-    if code == 0:
-        return "passed", seconds, figures, ""
-    if code is None:
-        return "failed", seconds, figures, f"ended after its limit of {limit_s:.0f} s"
-    return "failed", seconds, figures, f"exit code {code}: {output[-1500:]}"
+    why = f"ended after its limit of {limit_s:.0f} s" if code is None else f"exit code {code}: {output[-1500:]}"
+    state, figures, why = gtest.judged(output.splitlines(), "passed" if code == 0 else "failed", why)
+    return state, seconds, figures, why
 
 
 class Results:
@@ -184,11 +183,16 @@ class Programs:
         found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
         self.sanitizer = found if os.path.exists(found) and not rehearse else None
 
+    def served(self):
+        """The programs that requests go through."""
+        return [self.worker, ROOT / "build/bin/quire-router", ROOT / "build/bin/load_generator", ROOT / "build/bin/quire"]
+
     def absent(self, stage):
         """Why a stage cannot run; None when it can."""
-        needed = ([self.worker, ROOT / "build/bin/quire-router", ROOT / "build/bin/load_generator",
-                   ROOT / "build/bin/quire", self.tests[-1]] if stage in ("serving", "benches") else self.tests)
-        if stage in ("serving", "benches") and not self.rehearse:
+        if stage == "smoke":  # says itself what is missing
+            return None
+        needed = [*self.served(), self.tests[-1]] if stage in PROGRAM_STAGES else self.tests
+        if stage in PROGRAM_STAGES and not self.rehearse:
             needed = [*needed, ROOT / "build/bin/libquire_cuda.so"]
         missing = [str(path.relative_to(ROOT)) for path in needed if not path.exists()]
         if missing:
@@ -200,8 +204,8 @@ class Programs:
     def cases(self, stage, what):
         """(name, command) of each case of a stage."""
         if isinstance(what, list):
-            if stage == "benches" and self.rehearse:
-                what = REHEARSED_BENCHES
+            if self.rehearse:
+                what = REHEARSED.get(stage, what)
             return [(name, [sys.executable, HERE / "programs.py", name, "--worker", self.worker, "--tests", self.tests[-1],
                             "--scratch", self.scratch, *(["--rehearse"] if self.rehearse else [])]) for name in what]
         before = [self.sanitizer, "--tool", "memcheck", "--error-exitcode", "9"] if stage == "sanitizer" else []
@@ -209,40 +213,97 @@ class Programs:
                 for binary in self.tests for name in list_cases(binary, what)]
 
 
-def run_stages(results, programs, args, missing):
-    end = time.monotonic() + args.budget_s
-    for stage, limit_s, what in STAGES:
-        if args.only and stage not in args.only:
-            continue
-        absent = missing or programs.absent(stage)
+class Run:
+    """The stages of one run, until its budget is used up or the device turns out to be unusable."""
+
+    def __init__(self, results, programs, args, missing):
+        self.results, self.programs, self.args, self.missing = results, programs, args, missing
+        self.end = time.monotonic() + args.budget_s
+
+    def left(self):
+        return self.end - time.monotonic()
+
+    def stage(self, stage, limit_s, what):
+        absent = self.missing or self.programs.absent(stage)
+        if absent:
+            return self.results.add(stage, "all", "not run", why=absent)
+        if stage == "smoke":
+            return self.smoke(limit_s, what)
         try:
-            cases = [("all", None)] if absent else programs.cases(stage, what)
-            if not cases:
+            if isinstance(what, list) or stage == "sanitizer":
+                return self.apart(stage, limit_s, self.programs.cases(stage, what))
+            found = [(binary, list_cases(binary, what)) for binary in self.programs.tests]
+            if not any(cases for _, cases in found):
                 raise RuntimeError("no case of this stage is in the test binary")
         except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
-            results.add(stage, "all", "failed", why=str(error))
-            continue
+            return self.results.add(stage, "all", "failed", why=str(error))
+        for binary, cases in found:
+            self.together(stage, limit_s, binary, cases)
+
+    def note(self, stage, case, state, seconds, figures, why):
+        self.results.add(stage, case, state, seconds, figures, why)
+        if why.startswith("no device: "):
+            self.missing, self.results.unusable = why, True  # for the others too
+
+    def not_run(self, stage, cases):
+        why = self.missing or f"the budget of {self.args.budget_s} s is used up"
+        for case in cases:
+            self.results.add(stage, case, "not run", why=why)
+
+    def together(self, stage, limit_s, binary, cases):
+        """Tests in one process."""
+        left = [case for case in cases if not self.results.done(stage, case)]
+        if left and self.left() >= LEAST_CASE_S and not self.missing:
+            for result in gtest.run_cases([binary], list(left), limit_s, self.end):
+                self.note(stage, *result)
+                left.remove(result[0])
+                if self.missing:
+                    break
+        self.not_run(stage, left)
+
+    def apart(self, stage, limit_s, cases):
+        """Each case in processes of its own."""
         for case, command in cases:
-            if results.done(stage, case):
+            if self.results.done(stage, case):
                 continue
-            left = end - time.monotonic()
-            if absent or left < LEAST_CASE_S:
-                results.add(stage, case, "not run", why=absent or f"the budget of {args.budget_s} s is used up")
+            left = self.left()
+            if self.missing or left < LEAST_CASE_S:
+                self.not_run(stage, [case])
                 continue
-            if isinstance(what, list):
-                command = [*command, *ceilings(results.figures())]
+            if stage in PROGRAM_STAGES:
+                command = [*command, *ceilings(self.results.figures(), self.results.about["device"])]
             state, seconds, figures, why = run_case(command, min(limit_s, left))
             if state == "failed" and left < limit_s and seconds >= left:
-                state, why = "not run", f"the budget of {args.budget_s} s was used up within it"
-            results.add(stage, case, state, seconds, figures, why)
-            if why.startswith("no device: "):
-                absent = missing = why  # for the others too
-                results.unusable = True
+                state, why = "not run", f"the budget of {self.args.budget_s} s was used up within it"
+            self.note(stage, case, state, seconds, figures, why)
+
+    def smoke(self, limit_s, what):
+        """What has to be there before anything else is worth its time."""
+        for case in what:
+            if self.results.done("smoke", case):
+                continue
+            begin = time.monotonic()
+            why = smoke.fault(case, self.programs, limit_s)
+            seconds = round(time.monotonic() - begin, 2)
+            self.results.add("smoke", case, "failed" if why else "passed", seconds, why=why or "")
+            if why:
+                self.missing, self.results.unusable = f"the smoke test failed: {why.splitlines()[0]}", True
+                return
 
 
-def ceilings(figures):
-    """What programs.py is told of the device: bytes a second that it reads, products a second that it makes."""
-    rate = max((figures[name] for name in ("library_gemm_4096_rows", "gemm_4096_bf16") if name in figures), default=None)
+def run_stages(results, programs, args, missing):
+    run = Run(results, programs, args, missing)
+    for stage, limit_s, what in STAGES:
+        if not args.only or stage in args.only:
+            run.stage(stage, limit_s, what)
+
+
+def ceilings(figures, device_name=""):
+    """What programs.py is told of the device: bytes a second that it reads, products a second that it makes.
+
+    The rate is the library's, or where that did not run the maker's figure: a roof of our own kernels would flatter them.
+    """
+    rate = figures.get("library_gemm_4096_rows") or roof.dense_rate(device_name)
     told = {"--bandwidth": figures.get("read_bandwidth"), "--rate": rate}
     return [word for flag, value in told.items() if value for word in (flag, str(value))]
 

@@ -55,10 +55,38 @@ std::string LoaderError(const std::string& path) {
 
 }  // namespace
 
-LibraryPlaces UsualPlaces(const std::string& program_folder) {
+std::vector<std::string> PythonPrefixes(std::string_view search_path) {
+  std::vector<std::string> prefixes;
+  const auto add = [&prefixes](const fs::path& program) {
+    const std::string prefix = program.parent_path().parent_path().string();
+    if (prefix.empty() || prefix == "/") return;
+    if (std::find(prefixes.begin(), prefixes.end(), prefix) == prefixes.end()) {
+      prefixes.push_back(prefix);
+    }
+  };
+  for (size_t i = 0; i < kMostSearched && !search_path.empty(); ++i) {
+    const size_t colon = std::min(search_path.find(':'), search_path.size());
+    const fs::path program = fs::path(search_path.substr(0, colon)) / "python3";
+    search_path.remove_prefix(std::min(colon + 1, search_path.size()));
+    if (!program.is_absolute() || !IsFile(program.string())) continue;
+    add(program);
+    std::error_code error;
+    const fs::path under = fs::canonical(program, error);
+    if (!error) add(under);
+  }
+  return prefixes;
+}
+
+LibraryPlaces UsualPlaces(const std::string& program_folder, std::string_view search_path) {
   LibraryPlaces places;
   places.program_folder = program_folder;
-  places.wheel_prefixes = {"/usr/local", "/usr", "/opt/venv"};
+  places.wheel_prefixes = PythonPrefixes(search_path);
+  for (const char* usual : {"/usr/local", "/usr", "/opt/venv"}) {
+    auto& prefixes = places.wheel_prefixes;
+    if (std::find(prefixes.begin(), prefixes.end(), usual) == prefixes.end()) {
+      prefixes.emplace_back(usual);
+    }
+  }
   places.toolkit_folders = {"/usr/local/cuda", "/usr/local/cuda-13", "/opt/cuda"};
   return places;
 }

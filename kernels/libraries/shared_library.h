@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace quire::kernels {
@@ -22,8 +23,15 @@ struct LibraryPlaces {
   bool loader_cache = true;                  // where the system's loader looks, tried last
 };
 
-// The usual prefixes and toolkits of a Linux machine, with the program's own folder.
-LibraryPlaces UsualPlaces(const std::string& program_folder);
+// Prefixes of the Python environments whose `python3` a shell with this PATH finds, in its order:
+// of a virtual environment, its own, and that of the Python under it. At most kMostSearched folders
+// of the path are looked at.
+inline constexpr size_t kMostSearched = 64;
+std::vector<std::string> PythonPrefixes(std::string_view search_path);
+
+// The prefixes of PythonPrefixes, then the usual ones of a Linux machine, and the toolkits, with
+// the program's own folder.
+LibraryPlaces UsualPlaces(const std::string& program_folder, std::string_view search_path);
 
 class SharedLibrary {
  public:

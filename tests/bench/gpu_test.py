@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 import types
 
 import pytest
@@ -23,8 +24,10 @@ MOST_ARCHIVE_BYTES = 24 << 20
 NO_GPU = not pathlib.Path("/dev/nvidia0").exists()
 sys.path.insert(0, str(RUN.parent))
 import asked  # noqa: E402
+import gtest  # noqa: E402
 import roof  # noqa: E402
 import run  # noqa: E402
+import smoke  # noqa: E402
 
 without_a_gpu = pytest.mark.skipif(not NO_GPU, reason="a GPU is here")
 
@@ -72,18 +75,19 @@ def test_rehearsal(folder):
     code, said = gpu("--rehearse")
     check("a rehearsal needs a file of its own", code == 1 and "--out" in said, said)
     out = folder / "rehearsed.json"
-    code, said = gpu("--rehearse", "--out", out, "--scratch", folder / "weights", "--only", "ceilings", "--only",
-                     "kernels", "--only", "runtime", "--only", "serving", "--only", "benches")
+    code, said = gpu("--rehearse", "--out", out, "--scratch", folder / "weights", *(word for stage in
+                     ("smoke", "probe", "ceilings", "kernels", "decode", "throughput", "serving", "runtime")
+                     for word in ("--only", stage)))
     stages = json.loads(out.read_text())["stages"]
     ran = [case for cases in stages.values() for case in cases if case["state"] != "not run"]
     check("a rehearsal runs all but a peer", [case["case"] for cases in stages.values() for case in cases
                                               if case["state"] == "not run"] in ([], ["torch:tiny-llama"]), said)
     check("a rehearsal passes", code == 0 and ran and all(case["state"] == "passed" for case in ran), said)
-    for stage in ("ceilings", "runtime", "serving", "benches"):
+    for stage in ("smoke", "probe", "ceilings", "decode", "throughput", "serving", "runtime"):
         check(f"{stage} has cases that ran", any(case["state"] == "passed" for case in stages[stage]), said)
     figures = {figure["name"] for case in ran for figure in case.get("rehearsed", [])}
     check("its figures are there",
-          {"read_bandwidth", "copy_bandwidth", "launch", "graph_node", "gemm_4096_bf16", "decode_attention_bandwidth",
+          {"graph_launch", "one_piece_of_memory", "read_bandwidth", "copy_bandwidth", "launch", "graph_node", "gemm_4096_bf16", "decode_attention_bandwidth",
            "prefill_attention", "sample_256_rows", "load_tokens", "decode_tiny-llama",
            "decode_share_of_bandwidth_tiny-llama", "throughput_1000_1000_tiny-llama", "decode_tiny-llama-Q4_K",
            "decode_share_of_bandwidth_tiny-llama-Q4_K", "idle_gap_p99_6_rows_tiny-llama",
@@ -95,7 +99,7 @@ def test_rehearsal(folder):
           {"decode_attention_share_of_bandwidth", "cost_of_batch_invariance_decode_tiny-llama"} <= set(follow), follow)
     check("what is rehearsed is no figure, and is held to nothing", '"figures"' not in out.read_text() and
           '"asked"' not in out.read_text(), said)
-    torch = next(case for case in stages["benches"] if case["case"] == "torch:tiny-llama")
+    torch = next(case for case in stages["decode"] if case["case"] == "torch:tiny-llama")
     check("a peer that is not here says so", torch["state"] == "passed" or "torch is not here" in torch["why"], torch)
 
 
@@ -117,6 +121,9 @@ def test_what_is_asked(folder):
           verdicts["idle_gap_p99_256_rows_Qwen2.5-0.5B"] == "not run", verdicts)
     check("programs are told of the device", run.ceilings(results.figures()) ==
           ["--bandwidth", str(4e12), "--rate", str(8e14)], run.ceilings(results.figures()))
+    check("without the library's rate the maker's counts, and never our own",
+          [run.ceilings({"gemm_4096_bf16": 1e15}, name) for name in ("NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "Paper")] ==
+          [["--rate", str(989e12)], ["--rate", str(756e12)], []])
     cases = [name for _, _, what in run.STAGES if isinstance(what, list) for name in what]
     figures = {"_".join(name.split(":")[1:]) for name in cases if ":" in name}
     lost = [name for name, *_ in asked.ASKED if any(shape in name for shape in asked.SHAPES) and
@@ -154,21 +161,91 @@ def test_a_case_that_hangs_or_fails(folder):
     state, seconds, _, why = run.run_case(["sh", "-c", "sleep 60 & sleep 60"], 0.3)
     check("a case ends at its limit with what it has started", state == "failed" and "limit" in why and seconds < 30, why)
     state, _, figures, why = run.run_case(["sh", "-c", 'echo \'figure {"name": "x", "value": 1, "unit": "s"}\'; exit 3'], 5)
-    check("a case that fails keeps its figures", state == "failed" and figures and "exit code 3" in why, why)
+    check("a case that fails has no figures", state == "failed" and not figures and "exit code 3" in why, why)
     state, _, _, why = run.run_case(["echo", "not here: a library"], 5)
     check("what is not here is not run", state == "not run" and "a library" in why, why)
     state, _, _, why = run.run_case(["sh", "-c", "echo no device: too small; exit 4"], 5)
     check("a device that cannot be used is a failure", state == "failed" and why == "no device: too small", why)
 
 
+# A binary of tests as gtest.py meets it; each case does what its name says.
+FAKE_TESTS = """#!/usr/bin/env python3
+import os, sys, time
+flags = open(sys.argv[1].split("=", 1)[1]).read()
+names = flags.strip().split("=", 1)[1].split(":")
+open(os.environ["STARTS"], "a").write(f"{len(names)}\\n")
+for name in names:
+    print(f"[ RUN      ] {name}", flush=True)
+    kind = name.split(".")[1]
+    if kind == "Hangs": time.sleep(60)
+    if kind == "Crashes": print("it crashes", flush=True); os._exit(3)
+    if kind == "Absent": print("not here: a library", flush=True)
+    print('figure {"name": "%s", "value": 1, "unit": "s"}' % name, flush=True)
+    if kind == "Fails": print("outputs differ", flush=True)
+    end = {"Fails": "  FAILED  ", "Absent": "  SKIPPED "}.get(kind, "       OK ")
+    print(f"[{end}] {name} (1 ms)", flush=True)
+sys.exit(1 if any("Fails" in name for name in names) else 0)
+"""
+
+
+def run_fake(folder, monkeypatch, names, limit_s=30, budget_s=60):
+    """(results by name, how many cases each process was given)"""
+    binary, starts = folder / "fake_tests", folder / "starts"
+    binary.write_text(FAKE_TESTS)
+    binary.chmod(0o755)
+    starts.write_text("")
+    monkeypatch.setenv("STARTS", str(starts))
+    end = time.monotonic() + budget_s
+    results = {name: result for name, *result in gtest.run_cases([binary], names, limit_s, end)}
+    return results, [int(line) for line in starts.read_text().split()]
+
+
+def test_the_cases_of_a_stage_share_a_process_until_one_fails(folder, monkeypatch):
+    results, starts = run_fake(folder, monkeypatch, ["A.Passes", "B.Absent", "C.Passes"])
+    check("one process for all", starts == [3], starts)
+    check("each has its result", [r[0] for r in results.values()] == ["passed", "not run", "passed"], results)
+    check("and its figures", [f["name"] for f in results["C.Passes"][2]] == ["C.Passes"] and not results["B.Absent"][2], results)
+    for kind, said in (("Crashes", "it crashes"), ("Fails", "outputs differ")):
+        results, starts = run_fake(folder, monkeypatch, ["A.Passes", f"B.{kind}", "C.Passes", "D.Passes"])
+        check("the others go on, each in a process of its own", starts == [4, 1, 1], starts)
+        state, _, figures, why = results[f"B.{kind}"]
+        check(f"it says why, and has no figures: {kind}", state == "failed" and not figures and said in why, results)
+        check("all the others pass", [r[0] for r in results.values()].count("passed") == 3, results)
+
+
+def test_a_case_that_hangs_ends_at_its_limit_and_the_budget_at_its_end(folder, monkeypatch):
+    results, starts = run_fake(folder, monkeypatch, ["A.Passes", "B.Hangs", "C.Passes"], limit_s=1)
+    check("at its limit", results["B.Hangs"][0] == "failed" and "limit of 1 s" in results["B.Hangs"][3], results)
+    check("the others go on", results["C.Passes"][0] == "passed" and starts == [3, 1], (results, starts))
+    results, _ = run_fake(folder, monkeypatch, ["A.Passes", "B.Hangs", "C.Passes"], budget_s=1)
+    check("the budget ends it", results["B.Hangs"][0] == "not run" and "C.Passes" not in results, results)
+
+
+def test_a_smoke_test_says_what_is_missing(folder):
+    check("an old driver", "CUDA 12.8; one for 13.0" in smoke.judged_driver(12080, 9))
+    check("an old device", "7.x; 8.0 or newer" in smoke.judged_driver(13000, 7))
+    check("both will do", smoke.judged_driver(13000, 8) is None)
+    check("a program that is not there", "is not built" in smoke.starts([folder / "none"], 5))
+    check("a program without its libraries", "libx.so.1" in smoke.starts(
+        ["sh", "-c", "echo error while loading shared libraries: libx.so.1; echo more; exit 127"], 5))
+    check("a program that starts", smoke.starts(["true"], 5) is None)
+    programs = types.SimpleNamespace(rehearse=True, tests=[folder / "none"], served=list)
+    results = run.Results(folder / "smoke.json", {"device": "Paper 9000"})
+    run.run_stages(results, programs, types.SimpleNamespace(budget_s=60, only=["smoke", "ceilings"]), None)
+    stages = json.loads((folder / "smoke.json").read_text())["stages"]
+    check("nothing runs behind a failed smoke test", stages["smoke"][-1]["state"] == "failed" and
+          "the smoke test failed: " in stages["ceilings"][0]["why"], stages)
+
+
 def test_a_device_that_cannot_be_used(folder):
     case = ["sh", "-c", "echo no device: it is lost; exit 4"]
-    programs = types.SimpleNamespace(absent=lambda stage: None, cases=lambda stage, what: [("one", case), ("two", case)])
+    programs = types.SimpleNamespace(absent=lambda stage: None if stage == "decode" else "not now", tests=[],
+                                     cases=lambda stage, what: [("one", case), ("two", case)])
     results = run.Results(folder / "unusable.json", {"device": "Paper 9000"})
     run.run_stages(results, programs, types.SimpleNamespace(budget_s=60, only=None), None)
     stages = json.loads((folder / "unusable.json").read_text())["stages"]
-    check("it fails once", [c["state"] for c in stages["ceilings"]][:2] == ["failed", "not run"], stages["ceilings"])
-    check("no later stage tries it", all(c["state"] == "not run" for name, cases in stages.items() if name != "ceilings"
+    check("it fails once", [c["state"] for c in stages["decode"]][:2] == ["failed", "not run"], stages["decode"])
+    check("no later stage tries it", all(c["state"] == "not run" for name, cases in stages.items() if name != "decode"
                                          for c in cases), stages)
     check("the run says so", results.unusable)
 
@@ -177,7 +254,7 @@ def the_test_binary(tools):
     wrong = device_build.build()
     check("the test binary is linked for a GPU", wrong is None, wrong)
     listed = subprocess.run([str(device_build.TARGET), "--gtest_list_tests"], capture_output=True, text=True).stdout
-    for suite in ("Ceilings.", "Rates.", "CudaGemm.", "CudaStepState.", "CudaRuntime.", "CudaNccl.", "Models/CudaParityTest.",
+    for suite in ("CudaProbe.", "Ceilings.", "Rates.", "CudaGemm.", "CudaStepState.", "CudaRuntime.", "CudaNccl.", "Models/CudaParityTest.",
                   "Models/CudaRanksTest.", "Families/CudaKvTypesTest.", "Families/OneAnswerTest."):
         check(f"it has {suite}", re.search("^" + re.escape(suite), listed, re.M), listed)
     suites = {line.split("#")[0].strip().rstrip(".") for line in listed.splitlines() if re.match(r"[\w/]+\.", line)}

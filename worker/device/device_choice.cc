@@ -24,7 +24,8 @@ std::string ProgramFolder() {
 absl::Status CheckNccl(const DeviceSettings& settings) {
   if (settings.ranks == 1) return absl::OkStatus();
   std::string error;
-  if (kernels::cuda::nccl::Library::Open(NcclPlaces(settings.nccl), error) != nullptr) {
+  if (kernels::cuda::nccl::Library::Open(NcclPlaces(settings.nccl, settings.search_path), error) !=
+      nullptr) {
     return absl::OkStatus();
   }
   return absl::UnavailableError(AbslView("--device: " + error));
@@ -58,13 +59,15 @@ std::vector<kernels::cuda::DriverDevice> PlannedDevices(int ranks) {
 
 }  // namespace
 
-kernels::LibraryPlaces NcclPlaces(const std::string& named) {
-  kernels::LibraryPlaces places = kernels::UsualPlaces(ProgramFolder());
+kernels::LibraryPlaces NcclPlaces(const std::string& named, const std::string& search_path) {
+  kernels::LibraryPlaces places = kernels::UsualPlaces(ProgramFolder(), search_path);
   places.named = named;
   return places;
 }
 
-kernels::LibraryPlaces CublasLtPlaces(const std::string& named) { return NcclPlaces(named); }
+kernels::LibraryPlaces CublasLtPlaces(const std::string& named, const std::string& search_path) {
+  return NcclPlaces(named, search_path);
+}
 
 kernels::LibraryPlaces PluginPlaces(const std::string& named) {
   kernels::LibraryPlaces places;

@@ -16,8 +16,9 @@ namespace quire {
 struct DeviceSettings {
   std::string device = "auto";
   int ranks = 1;
-  std::string plugin;  // path that the user gave; empty: by the table of places
-  std::string nccl;    // the same
+  std::string plugin;       // path that the user gave; empty: by the table of places
+  std::string nccl;         // the same
+  std::string search_path;  // PATH: its Python environments may hold libraries
   std::string driver_library = "libcuda.so.1";
   // Only a plan is made, for memory that the user has stated: no GPU need be present.
   bool for_a_plan = false;
@@ -46,7 +47,7 @@ int64_t PlannedBytes(const DeviceChoice& choice);
 // folder contains it.
 kernels::LibraryPlaces PluginPlaces(const std::string& named);
 // Where NCCL and cuBLASLt are looked for.
-kernels::LibraryPlaces NcclPlaces(const std::string& named);
-kernels::LibraryPlaces CublasLtPlaces(const std::string& named);
+kernels::LibraryPlaces NcclPlaces(const std::string& named, const std::string& search_path);
+kernels::LibraryPlaces CublasLtPlaces(const std::string& named, const std::string& search_path);
 
 }  // namespace quire

@@ -63,7 +63,8 @@ class PluginBackend final : public kernels::Backend {
 absl::StatusOr<std::string> FindNccl(const GpuSettings& settings) {
   if (settings.ranks == 1) return std::string();
   std::string error;
-  const auto library = kernels::cuda::nccl::Library::Open(NcclPlaces(settings.nccl), error);
+  const auto library =
+      kernels::cuda::nccl::Library::Open(NcclPlaces(settings.nccl, settings.search_path), error);
   if (library == nullptr) return absl::UnavailableError(AbslView("--device: " + error));
   return library->path();
 }
@@ -90,8 +91,8 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> Open(const GpuSettings& settin
 
 std::string FindCublasLt(const GpuSettings& settings, std::string& why) {
   if (settings.batch_invariant) return {};
-  const auto library =
-      kernels::cuda::cublaslt::Library::Open(CublasLtPlaces(settings.cublaslt), why);
+  const auto library = kernels::cuda::cublaslt::Library::Open(
+      CublasLtPlaces(settings.cublaslt, settings.search_path), why);
   return library == nullptr ? std::string() : library->path();
 }
 

@@ -14,8 +14,9 @@
 namespace quire {
 
 struct GpuSettings {
-  std::string plugin;  // path that the user gave; empty: by the table of places
-  std::string nccl;    // the same
+  std::string plugin;       // path that the user gave; empty: by the table of places
+  std::string nccl;         // the same
+  std::string search_path;  // PATH: its Python environments may hold libraries
   bool batch_invariant = true;
   std::string cublaslt;  // the same, used where batch invariance is turned off
   int ranks = 1;

@@ -96,7 +96,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request) {
   plan.pages_per_sequence =
       PagesPerSequence(request.kv, request.max_model_len, request.max_num_batched_tokens);
   const int64_t pages_to_be_had =
-      std::min(request.kv_cache_memory_bytes.value_or(left / 2), left) / request.kv.page_bytes;
+      std::min(request.kv_cache_memory_bytes.value_or(request.on_gpu ? left : left / 2), left) /
+      request.kv.page_bytes;
   if (request.kv_cache_memory_bytes.has_value()) {
     if (*request.kv_cache_memory_bytes > left) {
       return absl::ResourceExhaustedError(absl::StrCat(

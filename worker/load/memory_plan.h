@@ -26,6 +26,9 @@ struct MemoryRequest {
   int64_t max_model_len = 0;
   int64_t max_num_batched_tokens = 2048;
   int64_t constraint_bytes = 0;  // that grammars may hold, with their vocabulary; of one worker
+  // The memory is a GPU's, which nothing else needs: the cache may have all that is left. A margin
+  // for the driver is not in usable_bytes.
+  bool on_gpu = false;
   std::optional<int64_t> kv_cache_memory_bytes;  // of one worker, when the operator sets it
 };
 
@@ -47,8 +50,8 @@ struct MemoryPlan {
 int64_t PagesPerSequence(const kernels::KvLayout& kv, int64_t tokens, int64_t chunk_tokens);
 
 // KV gets what max_num_seqs sequences of max_model_len need, at most half of what is left after
-// weights and workspace; or the operator's value. RESOURCE_EXHAUSTED when weights and workspace, or
-// one whole sequence, do not fit, naming the largest setting that does.
+// weights and workspace, on a GPU all of it; or the operator's value. RESOURCE_EXHAUSTED when
+// weights and workspace, or one whole sequence, do not fit, naming the largest setting that does.
 absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request);
 
 // The plan as text for people, several lines, the last without a line end.

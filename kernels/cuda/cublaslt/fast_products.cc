@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <chrono>
 #include <utility>
+
+#include "kernels/cuda/runtime/device_timer.h"
 
 namespace quire::kernels::cuda::cublaslt {
 namespace {
 
-constexpr int kTimedLaunches = 8;  // without a wait between them
-constexpr int kTimings = 3;        // the best run counts, after one that is not timed
+constexpr int kTimings = 3;  // the median counts
 
 // As far as the library looks, and what a bias is read by.
 constexpr uint32_t kMostAlignment = 256;
@@ -25,11 +25,6 @@ uint32_t AlignmentOf(const GemmParams& params) {
   return AlignmentOf(reinterpret_cast<uintptr_t>(params.weight) |
                      reinterpret_cast<uintptr_t>(params.x) |
                      reinterpret_cast<uintptr_t>(params.out));
-}
-
-double MachineMicros() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double, std::micro>(now).count();
 }
 
 }  // namespace
@@ -79,12 +74,8 @@ struct FastProducts::Call {
 };
 
 FastProducts::FastProducts(const Library& library, runtime::Runtime& runtime,
-                           runtime::StreamId stream, void* workspace, std::function<double()> now)
-    : f_(library.functions()),
-      runtime_(runtime),
-      stream_(stream),
-      workspace_(workspace),
-      now_(now ? std::move(now) : MachineMicros) {
+                           runtime::StreamId stream, void* workspace)
+    : f_(library.functions()), runtime_(runtime), stream_(stream), workspace_(workspace) {
   const Code code = f_.create(&handle_);
   if (code == kSuccess) return;
   handle_ = nullptr;
@@ -149,18 +140,11 @@ Code FastProducts::Multiply(const GemmParams& params, const Algo& algo) {
 
 template <class Queue>
 double FastProducts::Time(const Queue& queue) {
-  double best = -1.0;
-  for (int timing = 0; timing <= kTimings; ++timing) {
-    const double begin = now_();
-    for (int i = 0; i < kTimedLaunches; ++i) {
-      if (!queue()) return -1.0;
-    }
-    if (!runtime_.Synchronize(stream_).empty()) return -1.0;
-    const double took = now_() - begin;
-    if (timing == 0) continue;  // what is loaded with a first launch
-    best = best < 0.0 ? took : std::min(best, took);
-  }
-  return best / kTimedLaunches;
+  const auto work = [&](int /*copy*/) { return runtime::Error(queue() ? "" : "it fails"); };
+  double seconds = 0.0;
+  const runtime::Error error =
+      runtime::TimeOnDevice(runtime_, stream_, {.rounds = kTimings}, work, &seconds);
+  return error.empty() ? seconds * 1e6 : -1.0;
 }
 
 FastProducts::Choice FastProducts::Tune(const GemmParams& params) {

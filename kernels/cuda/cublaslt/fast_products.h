@@ -1,11 +1,12 @@
 // Products by cuBLASLt where it is faster than our own kernel: measured once for each shape, before
 // the worker is ready.
 //
-// A shape is (n, k, what is done to the sums, the power of two that bounds the rows, the alignment
-// of its operands, the distance of rows of the result). Its algorithms are requested once and timed
-// once against our own kernel; the choice holds from then on. The bits of a row then depend on the
-// number of rows and on the measurement: this is for workers without batch invariance. Owned by a
-// CudaProgram, on its thread.
+// Times are the device's own (runtime/device_timer.h), with the operands in its caches as far as
+// they fit. A shape is (n, k, what is done to the sums, the power of two that bounds the rows, the
+// alignment of its operands, the distance of rows of the result). Its algorithms are requested once
+// and timed once against our own kernel; the choice holds from then on. The bits of a row then
+// depend on the number of rows and on the measurement: this is for workers without batch
+// invariance. Owned by a CudaProgram, on its thread.
 //
 // 1. Outside tuning nothing is timed, waited for or allocated on the device.
 // 2. A product that is not served here, or fails, is left to our own kernel; a library that cannot
@@ -13,7 +14,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <tuple>
 
@@ -31,10 +31,9 @@ class FastProducts {
   // Shapes that are kept; further ones are left to our own kernel.
   static constexpr size_t kMostShapes = 4096;
 
-  // All of them outlive it; `workspace` is kWorkspaceBytes of the device, `now` returns
-  // microseconds; absent: the machine's clock.
+  // All of them outlive it; `workspace` is kWorkspaceBytes of the device.
   FastProducts(const Library& library, runtime::Runtime& runtime, runtime::StreamId stream,
-               void* workspace, std::function<double()> now = nullptr);
+               void* workspace);
   ~FastProducts();
   FastProducts(const FastProducts&) = delete;
   FastProducts& operator=(const FastProducts&) = delete;
@@ -80,7 +79,6 @@ class FastProducts {
   runtime::Runtime& runtime_;
   const runtime::StreamId stream_;
   void* const workspace_;
-  const std::function<double()> now_;
   Handle handle_ = nullptr;
   bool tuning_ = false;
   std::string error_;

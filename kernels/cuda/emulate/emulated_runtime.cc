@@ -106,12 +106,30 @@ runtime::Error EmulatedRuntime::CreateEvent(EventId* event) {
   return {};
 }
 
+runtime::Error EmulatedRuntime::DestroyEvent(EventId event) {
+  ++memory_calls_;
+  if (Error error = CheckEvent(event); !error.empty()) return error;
+  events_[At(event)].destroyed = true;
+  return {};
+}
+
+runtime::Error EmulatedRuntime::Elapsed(EventId from, EventId to, double* seconds) {
+  for (const EventId event : {from, to}) {
+    if (Error error = CheckEvent(event); !error.empty()) return error;
+    const Event& e = events_[At(event)];
+    if (e.recorded == 0 || e.reached < e.recorded) return "read events: one was not reached";
+  }
+  *seconds = events_[At(to)].seconds - events_[At(from)].seconds;
+  return {};
+}
+
 runtime::Error EmulatedRuntime::CheckStream(StreamId stream) const {
   return At(stream) < streams_.size() ? Error() : "no such stream";
 }
 
 runtime::Error EmulatedRuntime::CheckEvent(EventId event) const {
-  return At(event) < events_.size() ? Error() : "no such event";
+  const bool there = At(event) < events_.size() && !events_[At(event)].destroyed;
+  return there ? Error() : "no such event";
 }
 
 runtime::Error EmulatedRuntime::Enqueue(StreamId stream, Work work) {
@@ -348,6 +366,7 @@ bool EmulatedRuntime::Do(Work& work, uint32_t& running) {
       work.shape.params = work.params.data();
       Report report = emulator_.Run(work.kernel, work.shape, random_.Next(), before);
       running = before == 0 ? report.first_block : before;
+      seconds_ += launch_seconds_;
       counters_[work.kernel.name].Add(report.counters);
       for (std::string& v : report.violations) {
         if (violations_.size() < Emulator::kMaxViolations) violations_.push_back(std::move(v));
@@ -356,11 +375,15 @@ bool EmulatedRuntime::Do(Work& work, uint32_t& running) {
     }
     case Work::Kind::kRecord:
       events_[work.event].reached = std::max(events_[work.event].reached, work.record);
+      events_[work.event].seconds = seconds_;
       return true;
     case Work::Kind::kCall:
-      if (work.poll(work.argument) != 0) return true;
-      std::this_thread::yield();
-      return false;
+      if (work.poll(work.argument) == 0) {
+        std::this_thread::yield();
+        return false;
+      }
+      seconds_ += call_seconds_;
+      return true;
     case Work::Kind::kWait:
     case Work::Kind::kGraph:
       return true;

@@ -54,6 +54,9 @@ class EmulatedRuntime : public runtime::Runtime {
   Error CreateStream(StreamId* stream) override;
   void* NativeStream(StreamId stream) override;
   Error CreateEvent(EventId* event) override;
+  Error CreateTimedEvent(EventId* event) override { return CreateEvent(event); }
+  Error Elapsed(EventId from, EventId to, double* seconds) override;
+  Error DestroyEvent(EventId event) override;
   Error Record(EventId event, StreamId stream) override;
   Error Wait(StreamId stream, EventId event) override;
   Error Query(EventId event, bool* done) override;
@@ -73,6 +76,12 @@ class EmulatedRuntime : public runtime::Runtime {
   void LimitShared(uint32_t bytes) { shared_bytes_ = bytes; }
   // Less memory than the device normally has.
   void LimitMemory(size_t total) { emulator_.memory().Limit(total); }
+  // The device's clock, which timed events read, moves by so much with each launch of a kernel, and
+  // with each call of a library.
+  void SetTimes(double launch_seconds, double call_seconds) {
+    launch_seconds_ = launch_seconds;
+    call_seconds_ = call_seconds;
+  }
   // Calls that allocate or free memory on a real device: allocations, ranges, captured graphs,
   // streams, events, and the ends of these.
   uint64_t memory_calls() const { return memory_calls_; }
@@ -122,6 +131,8 @@ class EmulatedRuntime : public runtime::Runtime {
     uint64_t reached = 0;
     uint64_t capture = 0;  // of its last Record
     std::vector<size_t> nodes;
+    double seconds = 0.0;  // the device's time at its last Record
+    bool destroyed = false;
   };
 
   Error Enqueue(StreamId stream, Work work);
@@ -146,6 +157,8 @@ class EmulatedRuntime : public runtime::Runtime {
   std::map<uint32_t, std::shared_ptr<const Graph>> graphs_;
   uint32_t next_graph_ = 1;
   uint64_t memory_calls_ = 0;
+  double seconds_ = 0.0;  // the device's clock
+  double launch_seconds_ = 0.1, call_seconds_ = 0.1;
   uint32_t shared_bytes_ = Emulator::kMaxSharedBytes;
   // The one capture under way.
   uint64_t capture_ = 0;

@@ -76,6 +76,11 @@ class Runtime {
   virtual void* NativeStream(StreamId stream) = 0;
   // A wait for an event sleeps; Query does not wait.
   virtual Error CreateEvent(EventId* event) = 0;
+  // An event whose Records note the device's time. Elapsed: seconds between the last Records of two
+  // of these, once a Synchronize has covered both.
+  virtual Error CreateTimedEvent(EventId* event) = 0;
+  virtual Error Elapsed(EventId from, EventId to, double* seconds) = 0;
+  virtual Error DestroyEvent(EventId event) = 0;
   virtual Error Record(EventId event, StreamId stream) = 0;
   // Later work of `stream` runs after the work that the event's last Record covers.
   virtual Error Wait(StreamId stream, EventId event) = 0;

@@ -174,9 +174,24 @@ class CudaRuntime final : public Runtime {
     Error error = Said("create event", cudaEventCreateWithFlags(
                                            &made, cudaEventDisableTiming | cudaEventBlockingSync));
     if (!error.empty()) return error;
-    *event = EventId{static_cast<uint32_t>(events_.size())};
-    events_.push_back(made);
-    return {};
+    return Keep(made, event);
+  }
+  Error CreateTimedEvent(EventId* event) override {
+    cudaEvent_t made = nullptr;
+    Error error = Said("create event", cudaEventCreateWithFlags(&made, cudaEventBlockingSync));
+    return error.empty() ? Keep(made, event) : error;
+  }
+  Error Elapsed(EventId from, EventId to, double* seconds) override {
+    float milliseconds = 0.0f;
+    Error error = Said("read events", cudaEventElapsedTime(&milliseconds, At(from), At(to)));
+    *seconds = milliseconds * 1e-3;
+    return error;
+  }
+  Error DestroyEvent(EventId event) override {
+    cudaEvent_t& gone = events_.at(static_cast<size_t>(event));
+    Error error = Said("destroy event", cudaEventDestroy(gone));
+    gone = nullptr;
+    return error;
   }
 
   Error Record(EventId event, StreamId stream) override {
@@ -253,6 +268,11 @@ class CudaRuntime final : public Runtime {
   }
 
  private:
+  Error Keep(cudaEvent_t made, EventId* event) {
+    *event = EventId{static_cast<uint32_t>(events_.size())};
+    events_.push_back(made);
+    return {};
+  }
   cudaStream_t At(StreamId id) const { return streams_.at(static_cast<size_t>(id)); }
   cudaEvent_t At(EventId id) const { return events_.at(static_cast<size_t>(id)); }
 

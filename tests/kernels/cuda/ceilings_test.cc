@@ -10,6 +10,7 @@
 #include "kernels/cuda/ops/rows/copy_rows.h"
 #include "kernels/cuda/ops/rows/rank_sum.h"
 #include "kernels/cuda/ops/sample/sample.h"
+#include "kernels/cuda/runtime/device_timer.h"
 #include "tests/kernels/cuda/device_bed.h"
 #include "tests/kernels/cuda/figures.h"
 #include "tests/kernels/cuda/random_product.h"
@@ -25,8 +26,17 @@ class Ceilings : public testing::Test {
     return bed_.runtime().counts() ? tiny : real;
   }
 
-  // Seconds that `work` takes from an idle device to an idle one: the median of `rounds`.
-  double Seconds(int rounds, const std::function<void()>& work) {
+  // Seconds on the device of one `work(copy)`, by its own clock: see device_timer.h.
+  double Seconds(int copies, const std::function<runtime::Error(int)>& work) {
+    double seconds = 0.0;
+    bed_.Check(
+        runtime::TimeOnDevice(bed_.runtime(), bed_.stream(), {.copies = copies}, work, &seconds));
+    return seconds;
+  }
+
+  // Seconds of the host that `work` takes from an idle device to an idle one: the median of
+  // `rounds`. For what the host does, such as launching.
+  double HostSeconds(int rounds, const std::function<void()>& work) {
     std::vector<double> took;
     for (int i = 0; i <= rounds; ++i) {
       bed_.Check(bed_.runtime().Synchronize(bed_.stream()));
@@ -85,6 +95,18 @@ class Ceilings : public testing::Test {
     }
   }
 
+  // Two copies of the weights take turns: 67 MB or 235, more than the caches hold.
+  double ProductSeconds(const GemmParams& params) {
+    GemmParams other = params;
+    const size_t elements = static_cast<size_t>(params.n) * params.k;
+    auto* weight = bed_.New<uint16_t>(elements);
+    bed_.Check(bed_.runtime().Copy(bed_.stream(), weight, params.weight, elements * 2));
+    other.weight = weight;
+    return Seconds(2, [&](int copy) {
+      return LaunchGemm(bed_.runtime(), bed_.stream(), copy == 0 ? params : other);
+    });
+  }
+
   // Elements that repeat a piece of random ones.
   template <class T>
   T* Repeated(size_t count, const std::vector<T>& piece) {
@@ -110,8 +132,8 @@ TEST_F(Ceilings, ReadBandwidth) {
   params.parts = Repeated<float>(static_cast<size_t>(kParts * params.count),
                                  std::vector<float>(Size(1 << 20, 256), 1.25f));
   params.out = bed_.New<float>(static_cast<size_t>(params.count));
-  const double seconds = Seconds(
-      Size(20, 1), [&] { bed_.Check(LaunchRankSum(bed_.runtime(), bed_.stream(), params)); });
+  const double seconds =
+      Seconds(1, [&](int) { return LaunchRankSum(bed_.runtime(), bed_.stream(), params); });
   Tell("read_bandwidth", 4.0 * (kParts + 1) * static_cast<double>(params.count) / seconds, "B/s");
   const auto sums = bed_.Get(params.out, static_cast<size_t>(params.count));
   EXPECT_EQ(std::count(sums.begin(), sums.end(), kParts * 1.25f), params.count);
@@ -119,7 +141,8 @@ TEST_F(Ceilings, ReadBandwidth) {
 
 TEST_F(Ceilings, CopyBandwidth) {
   const CopyRowsParams params = Copy(Size(16'384, 2), Size(65'536, 1024));
-  const double seconds = Seconds(Size(20, 1), [&] { Launch(params); });
+  const double seconds =
+      Seconds(1, [&](int) { return LaunchCopyRows(bed_.runtime(), bed_.stream(), params); });
   Tell("copy_bandwidth", 2.0 * params.rows * static_cast<double>(params.row_bytes) / seconds,
        "B/s");
   ExpectCopied(params);
@@ -128,7 +151,7 @@ TEST_F(Ceilings, CopyBandwidth) {
 TEST_F(Ceilings, LaunchGap) {
   const CopyRowsParams params = Copy(1, 16);
   const int launches = Size(2000, 3);
-  const double seconds = Seconds(Size(10, 1), [&] {
+  const double seconds = HostSeconds(Size(10, 1), [&] {
     for (int i = 0; i < launches; ++i) Launch(params);
   });
   Tell("launch", seconds / launches * 1e6, "us");
@@ -138,21 +161,16 @@ TEST_F(Ceilings, LaunchGap) {
 TEST_F(Ceilings, GraphGap) {
   const CopyRowsParams params = Copy(1, 16);
   const int nodes = Size(500, 3);
-  runtime::GraphId graph{};
-  bed_.Check(bed_.runtime().BeginCapture(bed_.stream()));
-  for (int i = 0; i < nodes; ++i) Launch(params);
-  bed_.Check(bed_.runtime().EndCapture(bed_.stream(), &graph));
   const double seconds =
-      Seconds(Size(20, 1), [&] { bed_.Check(bed_.runtime().LaunchGraph(graph, bed_.stream())); });
-  Tell("graph_node", seconds / nodes * 1e6, "us");
+      Seconds(nodes, [&](int) { return LaunchCopyRows(bed_.runtime(), bed_.stream(), params); });
+  Tell("graph_node", seconds * 1e6, "us");
   ExpectCopied(params);
 }
 
 TEST_F(Ceilings, ProductOfManyRows) {
   const int side = Size(4096, 64);
   const GemmParams params = RandomProduct(bed_, side, side, side);
-  const double seconds =
-      Seconds(Size(20, 1), [&] { bed_.Check(LaunchGemm(bed_.runtime(), bed_.stream(), params)); });
+  const double seconds = ProductSeconds(params);
   Tell("gemm_4096_bf16", 2.0 * side * side * side / seconds, "FLOP/s");
   ExpectProduct(params);
 }
@@ -161,9 +179,7 @@ TEST_F(Ceilings, ProductOfFewRowsReadsItsWeights) {
   const int n = Size(14'336, 64), k = Size(4096, 64);
   for (const int m : {1, 16, 64}) {
     const GemmParams params = RandomProduct(bed_, m, n, k);
-    const double seconds = Seconds(
-        Size(50, 1), [&] { bed_.Check(LaunchGemm(bed_.runtime(), bed_.stream(), params)); });
-    // The weights are 117 MB, more than the caches hold.
+    const double seconds = ProductSeconds(params);
     Tell("gemm_" + std::to_string(m) + "_rows_weight_bandwidth", 2.0 * n * k / seconds, "B/s");
     ExpectProduct(params);
   }
@@ -213,8 +229,8 @@ class Rates : public Ceilings {
     params.workspace =
         bed_.New<float>(AttentionWorkspaceBytes(plan, kKvHeads, kHeadDim) / sizeof(float));
     params.counters = bed_.Put(std::vector<uint32_t>(tiles.size() * kKvHeads, 0));
-    const double seconds = Seconds(Size(20, 1), [&] {
-      bed_.Check(LaunchAttention(bed_.runtime(), bed_.stream(), kHeadDim, plan, params));
+    const double seconds = Seconds(1, [&](int) {
+      return LaunchAttention(bed_.runtime(), bed_.stream(), kHeadDim, plan, params);
     });
     ExpectMeans(bed_.Get(params.out, elements), piece);
     return seconds;
@@ -256,7 +272,9 @@ TEST_F(Rates, TopKAndTopPOf256RowsAnd128kLogits) {
   std::vector<float> piece(Size(1'000'003, 997));
   emulate::Random random(3);
   for (float& x : piece) x = static_cast<float>(random.Next() >> 40) * 0x1p-20f;
-  params.logits = Repeated(static_cast<size_t>(params.rows * params.stride), piece);
+  const auto elements = static_cast<size_t>(params.rows * params.stride);
+  params.logits = Repeated(elements, piece);
+  float* others = Repeated(elements, piece);  // of the other copy: 131 MB each
   std::vector<SampleRow> rows(static_cast<size_t>(params.rows));
   for (size_t i = 0; i < rows.size(); ++i) {
     rows[i].temperature = 0.8f;
@@ -271,8 +289,11 @@ TEST_F(Rates, TopKAndTopPOf256RowsAnd128kLogits) {
   bed_.Check(bed_.runtime().Copy(bed_.stream(), packed, host.data(), bytes));
   params.sample_rows = reinterpret_cast<const DeviceSampleRow*>(packed);
   params.outputs = bed_.New<SampleOutput>(rows.size());
-  const double seconds = Seconds(
-      Size(20, 1), [&] { bed_.Check(LaunchSample(bed_.runtime(), bed_.stream(), params)); });
+  const double seconds = Seconds(2, [&](int copy) {
+    SampleParams row = params;
+    if (copy == 1) row.logits = others;
+    return LaunchSample(bed_.runtime(), bed_.stream(), row);
+  });
   Tell("sample_256_rows", seconds * 1e6, "us");
   const auto outputs = bed_.Get(params.outputs, rows.size());
   for (size_t i = 0; i < rows.size(); i += rows.size() - 1) {

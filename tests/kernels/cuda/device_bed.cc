@@ -41,6 +41,10 @@ void BedRuntime::LimitShared(uint32_t bytes) {
   static_cast<emulate::EmulatedRuntime&>(*body_).LimitShared(bytes);
 }
 
+void BedRuntime::SetTimes(double launch_seconds, double call_seconds) {
+  static_cast<emulate::EmulatedRuntime&>(*body_).SetTimes(launch_seconds, call_seconds);
+}
+
 void ExpectWithinBudget(const BedRuntime& runtime, const std::string& kernel, double bytes_once,
                         double useful_tiles) {
   SCOPED_TRACE(kernel);

@@ -31,6 +31,8 @@ class BedRuntime final : public ForwardingRuntime {
   void ClearCounters();
   // Less shared memory for a block than the device has; where it counts.
   void LimitShared(uint32_t bytes);
+  // How far a launch and a library's call move the device's clock; a GPU's moves by itself.
+  void SetTimes(double launch_seconds, double call_seconds);
 };
 
 class DeviceBed {

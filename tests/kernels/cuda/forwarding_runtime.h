@@ -33,6 +33,11 @@ class ForwardingRuntime : public runtime::Runtime {
   Error CreateStream(StreamId* s) override { return body_->CreateStream(s); }
   void* NativeStream(StreamId s) override { return body_->NativeStream(s); }
   Error CreateEvent(EventId* e) override { return body_->CreateEvent(e); }
+  Error CreateTimedEvent(EventId* e) override { return body_->CreateTimedEvent(e); }
+  Error Elapsed(EventId from, EventId to, double* seconds) override {
+    return body_->Elapsed(from, to, seconds);
+  }
+  Error DestroyEvent(EventId e) override { return body_->DestroyEvent(e); }
   Error Record(EventId e, StreamId s) override { return body_->Record(e, s); }
   Error Wait(StreamId s, EventId e) override { return body_->Wait(s, e); }
   Error Query(EventId e, bool* done) override { return body_->Query(e, done); }

@@ -50,6 +50,23 @@ TEST_F(Libraries, AreLookedForInTheOrderOfTheTable) {
   EXPECT_EQ(LibraryCandidates("x", places), std::vector<std::string>{"/some/file.so"});
 }
 
+TEST_F(Libraries, WheelsAreLookedForInThePythonEnvironmentsOfThePath) {
+  Write("python/bin/python3");
+  fs::create_directories(root_ + "/opt/torch/.venv/bin");
+  fs::create_symlink(root_ + "/python/bin/python3", root_ + "/opt/torch/.venv/bin/python3");
+  fs::create_directories(root_ + "/empty");
+  const std::string venv = root_ + "/opt/torch/.venv", python = root_ + "/python";
+  const std::string path = ":relative:" + root_ + "/empty:" + venv + "/bin:" + python + "/bin";
+  EXPECT_EQ(PythonPrefixes(path), (std::vector<std::string>{venv, python}));
+  EXPECT_EQ(UsualPlaces("", path).wheel_prefixes,
+            (std::vector<std::string>{venv, python, "/usr/local", "/usr", "/opt/venv"}));
+  EXPECT_TRUE(PythonPrefixes("").empty());
+  std::string folders;
+  for (size_t i = 1; i < kMostSearched; ++i) folders += root_ + "/empty:";
+  EXPECT_EQ(PythonPrefixes(folders + python + "/bin"), std::vector<std::string>{python});
+  EXPECT_TRUE(PythonPrefixes(folders + root_ + "/empty:" + python + "/bin").empty());
+}
+
 TEST_F(Libraries, TellEachPlaceThatWasTriedAndWhy) {
   Write("bin/libquire_none.so.9");
   LibraryPlaces places;

@@ -73,6 +73,20 @@ TEST(PlanMemory, GrammarsGetWhatTheyNeedOfTheRestOrNothing) {
   EXPECT_EQ(plan->free_bytes, rest);
 }
 
+TEST(PlanMemory, GivesKvAllThatIsLeftOnAGpu) {
+  MemoryRequest request = Request();
+  request.on_gpu = true;
+  request.max_num_seqs = 1'000'000'000'000;
+  absl::StatusOr<MemoryPlan> plan = PlanMemory(request);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->kv_bytes, 600'000);
+  EXPECT_EQ(plan->free_bytes, 0);
+  request.max_num_seqs = 4;
+  plan = PlanMemory(request);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->kv_bytes, 40'000) << "no more than its sequences need";
+}
+
 TEST(PlanMemory, DividesByWorkers) {
   MemoryRequest request = Request();
   request.max_num_seqs = 1'000;

@@ -58,17 +58,8 @@ class CudaFastProducts : public testing::Test {
     return counts;
   }
   std::unique_ptr<FastProducts> Make() {
-    return std::make_unique<FastProducts>(*library_, bed_.runtime(), bed_.stream(), workspace_,
-                                          [this] { return Micros(); });
-  }
-
-  // A clock that products move: our own by 10 µs, the library's by what is said.
-  double Micros() {
-    double micros = their_micros_ * Counts().products;
-    for (const auto& [kernel, counters] : bed_.runtime().counters()) {
-      micros += 10.0 * static_cast<double>(counters.launches);
-    }
-    return micros;
+    bed_.runtime().SetTimes(kOurSeconds, their_seconds_);
+    return std::make_unique<FastProducts>(*library_, bed_.runtime(), bed_.stream(), workspace_);
   }
 
   GemmParams Params(const ProductCase& c) {
@@ -107,11 +98,13 @@ class CudaFastProducts : public testing::Test {
     return wide;
   }
 
+  static constexpr double kOurSeconds = 0.125;  // of a product, by the device's clock
+
   DeviceBed bed_;
   std::unique_ptr<Library> library_;
   std::unique_ptr<SharedLibrary> file_;
   std::byte* workspace_ = nullptr;
-  double their_micros_ = 1.0;
+  double their_seconds_ = 0.0625;
 };
 
 TEST_F(CudaFastProducts, HaveTheMeaningOfOurOwnKernel) {
@@ -223,17 +216,17 @@ TEST_F(CudaFastProducts, WhatIsSlowerOrFailsIsOurOwnKernels) {
     EXPECT_EQ(fast->tuned(), 1);
   }
   Order({});
-  for (const double micros : {10.0, 11.0}) {  // no faster, slower
-    their_micros_ = micros;
+  for (const double seconds : {0.125, 0.25}) {  // no faster, slower
+    their_seconds_ = seconds;
     const auto fast = Make();
     fast->SetTuning(true);
     EXPECT_FALSE(fast->Launch(Params({})));
     EXPECT_EQ(fast->used(), 0);
-    EXPECT_EQ(fast->TimingOf(Params({})).own, 10.0);
-    EXPECT_EQ(fast->TimingOf(Params({})).library, micros) << "also where it is slower";
+    EXPECT_EQ(fast->TimingOf(Params({})).own, kOurSeconds * 1e6);
+    EXPECT_EQ(fast->TimingOf(Params({})).library, seconds * 1e6) << "also where it is slower";
     EXPECT_EQ(fast->TimingOf(Params({.m = 9})).own, 0.0) << "another shape";
   }
-  their_micros_ = 9.0;
+  their_seconds_ = 0.0625;
   // Good for the rows that were timed, not for fewer of the same class.
   Order({.fails_below_rows = 7});
   const auto fast = Make();

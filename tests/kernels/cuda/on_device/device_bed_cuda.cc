@@ -23,6 +23,7 @@ const std::map<std::string, emulate::Counters>& BedRuntime::counters() const {
 }
 void BedRuntime::ClearCounters() {}
 void BedRuntime::LimitShared(uint32_t) {}
+void BedRuntime::SetTimes(double, double) {}
 
 void ExpectWithinBudget(const BedRuntime&, const std::string&, double, double) {}
 

@@ -3,13 +3,14 @@
 #include "kernels/collectives/shared_group.h"
 #include "kernels/cuda/nccl/nccl_communicator.h"
 #include "tests/kernels/cuda/device_bed.h"
+#include "tests/kernels/cuda/figures.h"
 
 namespace quire::kernels::cuda::test {
 namespace {
 
 TEST(CudaNccl, OneRankGathersAndSums) {
   std::string error;
-  const auto library = nccl::Library::Open(UsualPlaces(""), error);
+  const auto library = nccl::Library::Open(UsualPlaces("", SearchPath()), error);
   if (library == nullptr) {
     std::printf("not here: %s\n", error.c_str());
     GTEST_SKIP() << error;
@@ -36,6 +37,18 @@ TEST(CudaNccl, OneRankGathersAndSums) {
   bed.Check(bed.runtime().Record(event, bed.stream()));
   EXPECT_EQ(ranks->Await(event), CommFailure::kNone) << ranks->error();
   EXPECT_EQ(bed.Get(at, values.size()), values);
+  // The same in a graph, as steps have it.
+  runtime::GraphId graph{};
+  bed.Check(bed.runtime().BeginCapture(bed.stream()));
+  EXPECT_EQ(ranks->AllReduceSum({at, values.size()}), CommFailure::kNone) << ranks->error();
+  bed.Check(bed.runtime().EndCapture(bed.stream(), &graph));
+  for (int replay = 0; replay < 3; ++replay) {
+    bed.Check(bed.runtime().LaunchGraph(graph, bed.stream()));
+    bed.Check(bed.runtime().Record(event, bed.stream()));
+    EXPECT_EQ(ranks->Await(event), CommFailure::kNone) << ranks->error();
+  }
+  EXPECT_EQ(bed.Get(at, values.size()), values);
+  bed.Check(bed.runtime().DestroyGraph(graph));
 }
 
 }  // namespace
