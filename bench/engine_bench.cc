@@ -6,8 +6,9 @@
 //   engine_bench --model=PATH --mode=hit --context=2000 --tokens=128
 //   engine_bench --model=PATH --mode=gap --batch=8 --context=16000 --budget-ms=200 --seconds=60
 //
-// With --mixed=1 a closed run's prompts and answers have half to one and a half times that length;
-// with --show=1 the requests of the last repeat are printed too, for others to answer.
+// With --constrained=N the first N rows of a decode run write JSON, under --schemas=K schemas in
+// turn. With --mixed=1 a closed run's prompts and answers have half to one and a half times that
+// length; with --show=1 the requests of the last repeat are printed too, for others to answer.
 //
 // prefill: prompt tokens per second of one prompt. decode: output tokens per second once every row
 // is past its prompt. closed: output tokens per second of `requests` requests, `batch` at a time,
@@ -22,10 +23,13 @@
 #include <random>
 #include <vector>
 
+#include "bench/constraints/schemas.h"
 #include "bench/flags.h"
+#include "common/check.h"
 #include "common/json/json.h"
 #include "kernels/backend.h"
 #include "kernels/kv_layout.h"
+#include "worker/constrain/mask_pool.h"
 #include "worker/engine/engine.h"
 #include "worker/model/model.h"
 #include "worker/runner/cpu_runner.h"
@@ -46,6 +50,9 @@ struct Options {
   int32_t requests = 0;
   int32_t mixed = 0;
   int32_t show = 0;
+  int32_t constrained = 0;
+  int32_t schemas = 1;
+  int32_t mask_threads = 1;
   int32_t budget_ms = 0;  // of a step's time; 0: no limit
   int32_t seconds = 60;
   int32_t repeats = 3;
@@ -107,6 +114,12 @@ class Bench {
     runner.limits.page_count = program.page_count;
     runner.limits.vocab_size = vocab_size_;
     runner.now_us = NowMicros;
+    if (options.constrained > 0) {
+      MakeGrammars(model);
+      masks_ = std::make_unique<MaskPool>(
+          MaskPoolOptions{.threads = options.mask_threads, .vocab_size = vocab_size_});
+      runner.masks = engine.masks = masks_.get();
+    }
     runner_ = std::make_unique<CpuRunner>(*program_, runner);
     engine_ = std::make_unique<Engine>(engine, *runner_, progress_);
   }
@@ -132,9 +145,17 @@ class Bench {
     submit.sampling.temperature = 0;
     submit.sampling.ignore_eos = true;
     submit.sampling.max_tokens = max_tokens;
+    if (in_run_++ < options_.constrained) {
+      const size_t which = static_cast<size_t>(in_run_ - 1) % grammars_.size();
+      submit.constraint.kind = ConstraintKind::kJsonSchema;
+      command.grammar = grammars_[which];
+    }
     engine_->Apply(std::move(command), NowMicros());
     return submitted_;
   }
+
+  // The next requests are the first of a run.
+  void BeginRun() { in_run_ = 0; }
 
   // One step; counts what came of it.
   EngineOutput Step() {
@@ -161,7 +182,28 @@ class Bench {
   std::map<uint64_t, Request> asked;  // with --show, by request number
 
  private:
+  void MakeGrammars(const model::Model& model) {
+    const auto tokenizer = text::Tokenizer::FromJson(model.bundle.tokenizer_json);
+    QUIRE_CHECK_MSG(tokenizer.ok(), "the model's tokenizer is usable");
+    const auto vocabulary =
+        grammar::Vocabulary::Make(**tokenizer, vocab_size_, model.bundle.eos_token_ids);
+    QUIRE_CHECK_MSG(vocabulary.ok(), "the model's vocabulary is usable");
+    for (int32_t i = 0; i < options_.schemas; ++i) {
+      Constraint constraint;
+      constraint.kind = ConstraintKind::kJsonSchema;
+      constraint.source = std::string(bench::kEndlessHead) +
+                          bench::kSchemas[static_cast<size_t>(i) % std::size(bench::kSchemas)] +
+                          bench::kEndlessTail;
+      auto grammar = grammar::Grammar::Compile(*vocabulary, constraint, {}, nullptr);
+      QUIRE_CHECK_MSG(grammar.ok(), StatusMessage(grammar.status()).c_str());
+      grammars_.push_back(*std::move(grammar));
+    }
+  }
+
   Options options_;
+  int32_t in_run_ = 0;  // requests
+  std::vector<std::shared_ptr<const grammar::Grammar>> grammars_;
+  std::unique_ptr<MaskPool> masks_;
   int32_t vocab_size_;
   uint64_t submitted_ = 0;
   std::mt19937 random_{7};
@@ -174,6 +216,7 @@ class Bench {
 // Tokens per second of one repeat.
 double Run(const Options& options, Bench& bench) {
   bench.asked.clear();
+  bench.BeginRun();
   bench.outputs = bench.started = bench.ended = bench.refused = 0;
   if (options.mode == "prefill") {
     bench.Submit(options.tokens, 1);
@@ -356,12 +399,15 @@ int Main(const std::vector<std::string>& args) {
                           {"requests", &options.requests},
                           {"mixed", &options.mixed},
                           {"show", &options.show},
+                          {"constrained", &options.constrained},
+                          {"schemas", &options.schemas},
+                          {"mask-threads", &options.mask_threads},
                           {"budget-ms", &options.budget_ms},
                           {"seconds", &options.seconds},
                           {"repeats", &options.repeats},
                           {"warmups", &options.warmups}}))
     return 2;
-  const auto model = model::LoadModel(options.model, {.with_text = false});
+  const auto model = model::LoadModel(options.model, {.with_text = options.constrained > 0});
   if (!model.ok()) {
     std::fprintf(stderr, "engine_bench: %s\n", StatusMessage(model.status()).c_str());
     return 2;

@@ -293,6 +293,32 @@ def bench_sampling(args):
                         "results": table})
 
 
+def bench_constraints(args):
+    """Masks and compilation beside the library alone; constrained streams over free ones, in turn."""
+    model, threads = gemma(), os.cpu_count()
+    masks = [last_json([BIN / "quire-bench-constraints", f"--model={model}"]) for _ in range(args.cycles)]
+    names = ("compile_p50_us", "compile_p99_us", "library_p50_us", "library_p99_us", "pool_p50_us", "pool_p99_us",
+             "vocabulary_ms")
+    table = {name: spread([run[name] for run in masks]) for name in names}
+    for at in ("p50", "p99"):
+        table[f"pool over library, {at}"] = spread([run[f"pool_{at}_us"] / run[f"library_{at}_us"] for run in masks])
+    streams = {"16 constrained over 16 free": (16, 16, 1), "16 constrained beside 16 free over 32 free": (32, 16, 1),
+               "64 constrained under 8 schemas over 64 free": (64, 64, 8)}
+    for name, (batch, constrained, schemas) in streams.items():
+        ratios = []
+        for _ in range(args.cycles):
+            options = {"batch": batch, "context": 64, "tokens": 48, "repeats": 1, "warmups": 1}
+            free = ours("decode", model, threads, **options)
+            bound = ours("decode", model, threads, constrained=constrained, schemas=schemas, **options)
+            ratios.append(bound / free)
+            print(f"{name}: {bound:.1f} and {free:.1f} tokens/s, {bound / free:.3f}x", flush=True)
+        table[name] = spread(ratios)
+    record("constraints", {"model": "gemma3-270m Q4_K_M", "threads": threads, "masks": masks[0]["masks"],
+                           "vocabulary": masks[0]["vocabulary"],
+                           "peer": "llguidance's matcher called directly, for the same text, token by token",
+                           "results": table})
+
+
 def bench_dialects(args):
     """Speed of the parser of answers on one core, by dialect: MB/s in large pieces, microseconds for a delta of 4 bytes."""
     runs = [last_json([BIN / "quire-bench-dialect"]) for _ in range(args.cycles)]
