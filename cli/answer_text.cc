@@ -18,6 +18,9 @@ std::string_view TextAt(const json::Object& object, std::string_view key) {
 
 void AnswerText::Turn(Part part) {
   if (part_ == part && part != Part::kCall) return;
+  if (part_ == Part::kText && painter_ != nullptr) {
+    std::fputs(painter_->Finish().c_str(), stdout);
+  }
   if (part_ == Part::kThought) std::fputs("\033[0m", stdout);
   if (part_ != Part::kNone) std::fputs("\n", stdout);
   if (part == Part::kThought) std::fputs("\033[2m", stdout);
@@ -60,7 +63,11 @@ void AnswerText::Add(const json::Object& chunk) {
   if (!text.empty()) {
     Turn(Part::kText);
     text_ += text;
-    Show(stdout, text);
+    if (painter_ != nullptr) {
+      std::fputs(painter_->Add(WithoutControls(text)).c_str(), stdout);
+    } else {
+      Show(stdout, text);
+    }
   }
   const json::Value* calls = chat ? json::Find(delta->get_object(), "tool_calls") : nullptr;
   if (calls != nullptr && calls->is_array()) {
@@ -73,6 +80,9 @@ void AnswerText::Add(const json::Object& chunk) {
 
 void AnswerText::Finish() {
   if (part_ == Part::kThought) std::fputs("\033[0m", stdout);
+  if (part_ == Part::kText && painter_ != nullptr) {
+    std::fputs(painter_->Finish().c_str(), stdout);
+  }
   part_ = Part::kNone;
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/talk/markdown.h"
 #include "common/json/json.h"
 
 namespace quire::cli {
@@ -15,7 +16,9 @@ namespace quire::cli {
 class AnswerText {
  public:
   // `dim`: thoughts are dimmed; otherwise they are left out, since they would look like text.
-  explicit AnswerText(bool dim) : dim_(dim) {}
+  // `painter` shows the text in colours; nullptr: it is shown as it is.
+  explicit AnswerText(bool dim, MarkdownPainter* painter = nullptr)
+      : dim_(dim), painter_(painter) {}
 
   struct Call {
     std::string id, name, arguments;
@@ -37,6 +40,7 @@ class AnswerText {
   void AddCall(const json::Object& piece);
 
   const bool dim_;
+  MarkdownPainter* const painter_;
   Part part_ = Part::kNone;
   std::string text_, thought_;
   std::vector<Call> calls_;

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,8 +25,6 @@ struct AskOptions {
   double top_p = -1;
   int64_t max_tokens = 0;  // 0: the server's default
   int64_t seed = -1;       // negative: drawn by the server
-  // Takes each piece of an answer's text; empty: it is printed as it is.
-  std::function<void(std::string_view)> on_text = {};
 };
 
 // The flags for the server's address and the client's key.

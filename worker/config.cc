@@ -97,13 +97,13 @@ void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
               .min = 0,
               .max = 64,
               .default_text = "16 on a CPU, 64 on a GPU"});
-  schema.Add(
-      {.name = "kv-cache-memory-bytes",
-       .help = "Memory for keys and values.",
-       .target = &c.kv_cache_memory,
-       .min = 0,
-       .max = static_cast<double>(int64_t{1} << 50),
-       .default_text = "what the batch needs, at most half of what weights and workspace leave"});
+  schema.Add({.name = "kv-cache-memory-bytes",
+              .help = "Memory for keys and values.",
+              .target = &c.kv_cache_memory,
+              .min = 0,
+              .max = static_cast<double>(int64_t{1} << 50),
+              .default_text = "what the batch needs, at most half of what weights and workspace "
+                              "leave, on GPUs all of it"});
   schema.Add({.name = "max-router-memory-bytes",
               .help =
                   "Memory that all routers together may make the worker hold: frames that wait, "

@@ -1,5 +1,4 @@
 #include "worker/loaded_worker.h"
-#include "worker/chat_templates.h"
 
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include "common/memory_limits.h"
 #include "common/wire/values.h"
 #include "worker/canary.h"
+#include "worker/chat_templates.h"
 #include "worker/constraint_setup.h"
 #include "worker/device/gpu_backend.h"
 #include "worker/device/linked_device.h"
@@ -180,6 +180,7 @@ load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
   request.weight_bytes = worker_->backend->EstimateWeightBytes(program);
   request.workspace_bytes = worker_->backend->EstimateWorkspaceBytes(program, program_options_);
   request.kv = program_options_.kv;
+  request.on_gpu = !device_.gpus.empty();
   request.max_num_seqs = config_.engine.max_num_seqs;
   request.max_model_len = max_model_len_;
   request.max_num_batched_tokens = config_.engine.max_num_batched_tokens;
@@ -224,9 +225,8 @@ void WorkerLoader::Steps::SayPlan() const {
   log_.Info(
       "model",
       {{"path", config_.model}, {"family", model.config.family}, {"model_id", model.model_id}});
-  if (const std::string warning = ChatWarning(model.bundle); !warning.empty()) {
-    log_.Warning(warning, {});
-  }
+  const std::string warning = ChatWarning(model.bundle);
+  if (!warning.empty()) log_.Warning(warning, {});
   SayWeightForms();
   if (config_.max_model_len == 0 && max_model_len_ < model.program.max_positions) {
     log_.Warning("the model's whole context does not fit in memory",
@@ -292,9 +292,8 @@ absl::Status WorkerLoader::Steps::PrepareConstraints() {
                  {{"needed_bytes", memory_request_.constraint_bytes}});
     return absl::OkStatus();
   }
-  const int32_t vocab_size = worker_->model->program.vocab_size;
   worker_->vocabulary = VocabularyOf(*worker_->model);
-  MaskPoolOptions masks = MaskOptions(config_, vocab_size);
+  MaskPoolOptions masks = MaskOptions(config_, worker_->model->program.vocab_size);
   masks.clock = &clock_;
   masks.metrics = &metrics_;
   worker_->masks = std::make_unique<MaskPool>(masks);

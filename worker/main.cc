@@ -228,10 +228,8 @@ class Service {
                   .unix_ns_at_zero = trace::UnixNsAtZero(executor_.clock().Now())});
     if (attempt_log != nullptr) attempt_log->Start(hello.epoch);
     hub_ = std::make_unique<AttachHub>(std::move(hello), executor_, engine_, log_, rpc_metrics_);
-    if (compiler_ != nullptr) {
-      hub_->SetCompiler(compiler_.get());
-      compiler_->Prepare();
-    }
+    hub_->SetCompiler(compiler_.get());
+    if (compiler_ != nullptr) compiler_->Prepare();
     hub_->WatchOutputs([this](const EngineOutput& output) { vllm_metrics_.Take(output); });
     hub_->LimitUnsentHashes(static_cast<size_t>(config_.max_unsent_events));
     hub_->SetEpochSource([attempt_log, &traces] {
@@ -459,6 +457,7 @@ int RunRank(const RankProcessArgument& argument, const config::CommandLine& comm
       kProgram, schema, {static_cast<int>(arguments.size()), arguments.data(), command.envp},
       [&] { return CheckWorkerConfig(settings); });
   if (start.exit_code) return *start.exit_code;
+  settings.gpu.search_path = SearchPath(command.envp);
   ExplainBusErrors(settings.model);
   return ServeRankProcess(argument, MakeRankBuilder(settings)).ok() ? kExitDone : kExitFailed;
 }
@@ -473,6 +472,7 @@ int Main(const config::CommandLine& command) {
       config::StartProgram(kProgram, schema, command, [&] { return CheckWorkerConfig(settings); });
   if (start.exit_code) return *start.exit_code;
   if (!settings.core_dumps) ForbidCoreDumps();
+  settings.gpu.search_path = SearchPath(command.envp);
   settings.own_arguments.assign(command.argv + 1, command.argv + command.argc);
   signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();  // a connection with TLS takes three

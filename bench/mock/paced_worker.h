@@ -122,6 +122,7 @@ class PacedWorker final : public EngineDriver {
   void Apply(const FinishCommand& command);
   void Apply(const GrantCommand& command);
   void Apply(const RouterLostCommand& command);
+  void Apply(const GrammarCommand& /*command*/) {}  // it serves no constraints
   void Apply(const WatchCommand& /*command*/) {}
   void Apply(const SnapshotCommand& command);
   void Apply(const SnapshotSentCommand& /*command*/) {}

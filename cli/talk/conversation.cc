@@ -55,14 +55,31 @@ std::string NumberOr(double value, bool is_set) {
 
 }  // namespace
 
-void Conversation::Add(std::string_view role, std::string text) {
-  messages_.emplace_back(role, std::move(text));
+void Conversation::Add(std::string_view role, std::string_view text) {
+  messages_.push_back(MessageObject(role, text));
+}
+
+void Conversation::Add(const AnswerText& answer) {
+  messages_.push_back(answer.Message());
+  calls_.assign(answer.calls().begin(), answer.calls().end());
+}
+
+bool Conversation::Hear(std::string_view line) {
+  if (calls_.empty()) {
+    Add("user", line);
+    return true;
+  }
+  json::Object result = MessageObject("tool", line);
+  result["tool_call_id"] = calls_.front().id;
+  messages_.push_back(std::move(result));
+  calls_.pop_front();
+  return calls_.empty();
 }
 
 json::Array Conversation::Messages() const {
   json::Array all;
   if (!system_.empty()) all.push_back(MessageObject("system", system_));
-  for (const auto& [role, text] : messages_) all.push_back(MessageObject(role, text));
+  for (const json::Object& message : messages_) all.push_back(message);
   return all;
 }
 
@@ -71,6 +88,7 @@ absl::StatusOr<std::string> Conversation::Obey(std::string_view line) {
   if (command == "/help" || command == "/?") return std::string(kHelp);
   if (command == "/clear") {
     messages_.clear();
+    calls_.clear();
     return std::string();
   }
   if (command == "/system") {
@@ -146,7 +164,7 @@ absl::Status Conversation::Load(const std::string& path) {
   if (list == nullptr || !list->is_array() || list->get_array().size() > kMaxMessages) {
     return InvalidArgument("/load: " + path + " has no list of at most 10,000 messages");
   }
-  std::vector<std::pair<std::string, std::string>> messages;
+  std::vector<json::Object> messages;
   std::string system;
   for (const json::Value& entry : list->get_array()) {
     const json::Object* message = entry.if_object();
@@ -159,10 +177,11 @@ absl::Status Conversation::Load(const std::string& path) {
     if (name == "system") {
       system = json::View(content->get_string());
     } else {
-      messages.emplace_back(name, json::View(content->get_string()));
+      messages.push_back(*message);
     }
   }
   messages_ = std::move(messages);
+  calls_.clear();
   system_ = std::move(system);
   return absl::OkStatus();
 }

@@ -3,6 +3,7 @@
 // A value, one thread. Files come from the user and may hold anything: sizes and kinds are checked.
 #pragma once
 
+#include <deque>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,7 +25,13 @@ class Conversation {
 
   const AskOptions& options() const { return options_; }
   AskOptions& options() { return options_; }
-  void Add(std::string_view role, std::string text);
+  void Add(std::string_view role, std::string_view text);
+  // What the model said. Where it called functions, their results come next.
+  void Add(const AnswerText& answer);
+  // The function whose result the next line is; empty: the user speaks.
+  std::string Expects() const { return calls_.empty() ? "" : calls_.front().name; }
+  // A line of the user's, or a result. False: further results are to come.
+  bool Hear(std::string_view line);
   void DropLast() { messages_.pop_back(); }
   size_t size() const { return messages_.size(); }
   // The system message, where there is one, and all others.
@@ -42,7 +49,8 @@ class Conversation {
 
   AskOptions options_;
   std::string system_;
-  std::vector<std::pair<std::string, std::string>> messages_;  // role, text
+  std::vector<json::Object> messages_;
+  std::deque<AnswerText::Call> calls_;  // without a result
 };
 
 }  // namespace quire::cli

@@ -25,24 +25,18 @@ absl::Status Answer(Conversation& conversation, const TalkSettings& talk,
                     const std::atomic<bool>& interrupted) {
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   MarkdownPainter painter({.colours = talk.colours, .columns = Columns()});
-  AskOptions options = conversation.options();
-  if (terminal) {
-    options.on_text = [&painter](std::string_view text) {
-      std::fputs(painter.Add(WithoutControls(text)).c_str(), stdout);
-      std::fflush(stdout);
-    };
-  }
+  const AskOptions& options = conversation.options();
   json::Object body = talk.every;
   body["model"] = options.model;
   body["messages"] = conversation.Messages();
   body["stream"] = true;
   SetSampling(options, body);
-  std::string partial;
-  const auto text = Ask(options, "/v1/chat/completions", body, interrupted, partial);
-  std::fputs((painter.Finish() + "\n").c_str(), stdout);
+  AnswerText answer(terminal && talk.colours, terminal ? &painter : nullptr);
+  const absl::Status asked = Ask(options, "/v1/chat/completions", body, interrupted, answer);
+  std::fputs("\n", stdout);
   std::fflush(stdout);
-  if (!text.ok() && !absl::IsCancelled(text.status())) return text.status();
-  conversation.Add("assistant", partial);
+  if (!asked.ok() && !absl::IsCancelled(asked)) return asked;
+  conversation.Add(answer);
   return absl::OkStatus();
 }
 
@@ -92,6 +86,9 @@ int Converse(const AskOptions& options, const TalkSettings& talk, std::atomic<bo
   Conversation conversation(options, talk.system);
   std::string line;
   while (true) {
+    if (editor.is_terminal() && !conversation.Expects().empty()) {
+      Show(stdout, "result of " + conversation.Expects() + "\n");
+    }
     const ReadResult read = editor.Read(line);
     if (read == ReadResult::kEnd) break;
     if (read == ReadResult::kTooLong) {
@@ -102,12 +99,15 @@ int Converse(const AskOptions& options, const TalkSettings& talk, std::atomic<bo
       std::fputs("\n(Ctrl-D or /exit leaves)\n", stdout);
       continue;
     }
-    if (line.starts_with('/')) {
+    const bool result = !conversation.Expects().empty();
+    // A function's result may begin with a slash.
+    const bool leaves = line == "/exit" || line == "/bye" || line == "/clear";
+    if (leaves || (line.starts_with('/') && !result)) {
       if (!Obeyed(conversation, line)) break;
       continue;
     }
-    if (line.find_first_not_of(" \t\r\n") == std::string::npos) continue;
-    conversation.Add("user", line);
+    if (!result && line.find_first_not_of(" \t\r\n") == std::string::npos) continue;
+    if (!conversation.Hear(line)) continue;
     interrupted = false;
     const absl::Status answered = Answer(conversation, talk, interrupted);
     interrupted = false;

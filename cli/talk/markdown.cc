@@ -35,13 +35,15 @@ void MarkdownPainter::Plain(std::string_view text) {
 }
 
 void MarkdownPainter::FlushWord() {
-  if (style_.columns > 0 && column_ > 0 && column_ + word_columns_ > style_.columns) {
-    while (out_.ends_with(' ')) out_.pop_back();
+  if (word_.empty()) return;
+  if (style_.columns > 0 && column_ > 0 && column_ + spaces_ + word_columns_ > style_.columns) {
     out_ += '\n';
-    column_ = 0;
+    column_ = spaces_ = 0;
   }
+  out_.append(static_cast<size_t>(spaces_), ' ');
   out_ += word_;
-  column_ += word_columns_;
+  column_ += spaces_ + word_columns_;
+  spaces_ = 0;
   word_.clear();
   word_columns_ = 0;
 }
@@ -55,7 +57,7 @@ void MarkdownPainter::EndLine() {
   }
   FlushWord();
   out_ += '\n';
-  column_ = 0;
+  column_ = spaces_ = 0;
   part_ = Part::kLineStart;
 }
 
@@ -106,8 +108,7 @@ void MarkdownPainter::TakeText(char c) {
   }
   if (c != ' ') return Plain({&c, 1});
   FlushWord();
-  Plain(" ");
-  FlushWord();
+  ++spaces_;
 }
 
 void MarkdownPainter::Take(char c) {
@@ -135,7 +136,7 @@ std::string MarkdownPainter::Finish() {
   FlushWord();
   heading_ = bold_ = code_ = in_fence_ = false;
   part_ = Part::kLineStart;
-  column_ = 0;
+  column_ = spaces_ = 0;
   return std::exchange(out_, {});
 }
 

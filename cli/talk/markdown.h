@@ -43,6 +43,7 @@ class MarkdownPainter {
   std::string word_;   // with its colours
   int word_columns_ = 0;
   int column_ = 0;
+  int spaces_ = 0;  // before the word; none where the line ends
   Part part_ = Part::kLineStart;
   bool in_fence_ = false;
   bool star_ = false;  // one that may become two

@@ -189,8 +189,7 @@ struct ModelEntry {
   uint32_t max_model_len = 0;
   uint32_t workers_ready = 0;  // sum over all models of the name
   int64_t created = 0;
-  std::vector<std::string> model_ids =
-      {};  // models that have a worker; if there are none, the one seen last
+  std::vector<std::string> model_ids = {};  // with a worker; if there are none, the one seen last
   // How it writes tool calls and thoughts, by the names of --tool-call-parser and
   // --reasoning-parser; empty: it has none, or its text is not known yet.
   std::string_view tool_call_parser = {};

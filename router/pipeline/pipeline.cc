@@ -264,7 +264,8 @@ void RouterPipeline::Enqueue(LiveRequest& request, Result<PromptTokens> prompt) 
   if (!prompt.ok()) return Fail(request, prompt.error());
   request.sampling.bad_words = std::move(prompt.value().bad_words);
   request.prompt_text = std::move(prompt.value().echo_text);
-  if (const auto error = TakePlan(std::move(prompt.value().plan), request)) return Fail(id, *error);
+  if (const auto error = TakePlan(std::move(prompt.value().plan), request))
+    return Fail(request, *error);
   if (const auto error = FitPrompt(request, std::move(prompt.value().ids), options_.limits)) {
     return Fail(request, *error);
   }

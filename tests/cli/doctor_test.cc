@@ -141,7 +141,7 @@ TEST(WorkerPlan, ALineOfAnotherFormIsRefusedByName) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   const std::string text = WorkerPlanText(*plan);
   for (const char* part : {"llama", "cgroup", "as given", "       512          2", "1.23k", "700",
-                           "--kv-cache-memory-bytes 40: context 128, batch 2"}) {
+                           "--kv-cache-memory-bytes 35: context 128, batch 2"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
   EXPECT_EQ(text.find("experts"), std::string::npos);

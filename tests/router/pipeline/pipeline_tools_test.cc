@@ -1,5 +1,6 @@
 // Tool calls and thoughts through the pipeline: with a lost worker, a client that resumes, several
 // choices, and models that have none.
+#include "common/dialect/emitter.h"
 #include "tests/router/pipeline/pipeline_fixture.h"
 
 namespace quire {
@@ -220,6 +221,29 @@ TEST_F(PipelineToolsTest, AnOperatorSaysHowAModelWritesCalls) {
   ASSERT_EQ(models.size(), 1u);
   EXPECT_EQ(models[0].tool_call_parser, "pythonic");
   EXPECT_EQ(models[0].reasoning_parser, "");
+}
+
+TEST_F(PipelineToolsTest, CallsAtTheirLimitAreCallsAndOneMoreIsTextAndCounted) {
+  constexpr std::string_view kOne = "<tool_call>{\"name\":\"f\"}</tool_call>";
+  constexpr std::string_view kMetric = "quire_router_answer_limits_total{limit=\"max_calls\"} ";
+  const size_t limit = dialect::Limits{}.max_calls;
+  text_->generation_prompt = "";
+  std::string script;
+  for (size_t i = 0; i <= limit; ++i) script += kOne;
+  FakeWorkerOptions options = Writes(script);
+  options.max_model_len = 1 << 16;
+  options.tokens_per_step = 64;
+  AddWorker(options);
+  StartRouter();
+  for (const size_t calls : {limit, limit + 1}) {
+    const RecordingSink sink = Run(Chat(static_cast<int>(calls * kOne.size())));
+    ASSERT_TRUE(sink.usage.has_value()) << sink.error->message;
+    const Seen seen = Joined(deltas_);
+    EXPECT_EQ(seen.calls.size(), limit);
+    EXPECT_EQ(seen.text.empty(), calls == limit);
+    const std::string counted = std::string(kMetric) + (calls == limit ? "0" : "1");
+    EXPECT_NE(metrics_.Render().find(counted), std::string::npos);
+  }
 }
 
 TEST_F(PipelineToolsTest, BadToolsAreBlamed) {
