@@ -11,7 +11,8 @@ FP8_SCALE_BYTES = 4  # one for each token, KV head, and of keys and values
 
 # What makers say of dense products of bfloat16, in FLOP/s, by a part of the device's name; the longest part counts.
 DENSE_BF16 = {"A100": 312e12, "A10": 125e12, "A40": 150e12, "L4": 121e12, "L40S": 362e12, "RTX 4090": 165e12,
-              "H100": 989e12, "H100 PCIe": 756e12, "H200": 989e12, "GH200": 989e12, "B200": 2250e12, "GB200": 2250e12}
+              "H100": 989e12, "H100 PCIe": 756e12, "H200": 989e12, "GH200": 989e12, "B200": 2250e12, "GB200": 2250e12,
+              "emulated": 1e12}  # any number: a rehearsal's figures are none
 
 
 def dense_rate(device):

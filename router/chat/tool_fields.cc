@@ -48,12 +48,6 @@ FieldError CheckFunction(const Value* function, const std::string& where) {
   return std::nullopt;
 }
 
-FieldError CheckCount(size_t count, std::string_view name, const RequestLimits& limits) {
-  if (count <= limits.max_tools) return std::nullopt;
-  return PastLimit(name, "--max-tools", limits.max_tools,
-                   limits.counters ? &limits.counters->tools : nullptr);
-}
-
 FieldError Chosen(const json::Object& object, std::string_view name, ToolUse& use) {
   const std::string_view chosen = TextOf(object, "name");
   if (!IsToolName(chosen)) {
@@ -114,11 +108,17 @@ void SpreadThought(json::Object& message) {
 
 }  // namespace
 
+FieldError CheckToolCount(size_t count, std::string_view name, const RequestLimits& limits) {
+  if (count <= limits.max_tools) return std::nullopt;
+  return PastLimit(name, "--max-tools", limits.max_tools,
+                   limits.counters ? &limits.counters->tools : nullptr);
+}
+
 FieldError ReadTools(const Value& value, std::string_view name, const RequestLimits& limits,
                      std::string& tools_json) {
   if (!value.is_array()) return InvalidField(name, "must be a list of tools");
   const json::Array& list = value.get_array();
-  if (auto problem = CheckCount(list.size(), name, limits)) return problem;
+  if (auto problem = CheckToolCount(list.size(), name, limits)) return problem;
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string where = std::string(name) + "[" + std::to_string(i) + "]";
     if (!list[i].is_object()) {
@@ -142,7 +142,7 @@ FieldError ReadFunctions(const Value& value, std::string_view name, const Reques
                          std::string& tools_json) {
   if (!value.is_array()) return InvalidField(name, "must be a list of functions");
   const json::Array& list = value.get_array();
-  if (auto problem = CheckCount(list.size(), name, limits)) return problem;
+  if (auto problem = CheckToolCount(list.size(), name, limits)) return problem;
   tools_json.clear();
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string where = std::string(name) + "[" + std::to_string(i) + "]";

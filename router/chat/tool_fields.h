@@ -14,6 +14,9 @@ namespace quire {
 
 inline constexpr size_t kMaxToolNameBytes = 128;
 
+// At most --max-tools of them; counts a refusal.
+FieldError CheckToolCount(size_t count, std::string_view name, const RequestLimits& limits);
+
 // A list of tools of type function, as the template gets it. An empty list is none.
 FieldError ReadTools(const json::Value& value, std::string_view name, const RequestLimits& limits,
                      std::string& tools_json);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "router/chat/tool_fields.h"
 #include "router/core/result.h"
 #include "router/http/body_job.h"
 #include "router/http/errors.h"
@@ -203,6 +204,9 @@ void CountJob::Done() {
   hold.reset();
   services.counters.tools_left_out.Add(parsed.tools_left_out);
   CountUnknownFields(services, request_id, {}, parsed.unknown_fields);
+  if (auto* chat = std::get_if<ChatPrompt>(&parsed.generate.prompt)) {
+    ApplyThinking(parsed.generate.thinking, *chat);
+  }
   const std::shared_ptr<CountJob> job = self.lock();
   TokenizeAsk ask{{std::move(parsed.generate.model), tenant, {job, &cancelled}},
                   std::move(parsed.generate.prompt)};

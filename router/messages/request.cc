@@ -6,6 +6,7 @@
 #include "router/chat/constraint_fields.h"
 #include "router/chat/conversation.h"
 #include "router/chat/sampling_fields.h"
+#include "router/chat/tool_fields.h"
 #include "router/core/result.h"
 #include "router/core/sampling_checks.h"
 #include "router/messages/answer.h"
@@ -200,6 +201,7 @@ FieldError SettlePrompt(Draft& draft) {
   ToolSet tools;
   if (draft.tools != nullptr) {
     if (auto problem = ReadTools(*draft.tools, referred, tools)) return problem;
+    if (auto p = CheckToolCount(tools.names.size(), "tools", draft.limits)) return p;
   }
   if (draft.tool_choice != nullptr) {
     if (auto p = ReadToolChoice(*draft.tool_choice, tools, draft.out.generate.tool_use)) return p;

@@ -6,6 +6,7 @@
 #include "router/chat/constraint_fields.h"
 #include "router/chat/conversation.h"
 #include "router/chat/sampling_fields.h"
+#include "router/chat/tool_fields.h"
 #include "router/core/result.h"
 #include "router/core/sampling_checks.h"
 #include "router/responses/answer.h"
@@ -192,6 +193,7 @@ FieldError SettleTools(Draft& draft, ChatPrompt& chat) {
   ToolSet tools;
   if (draft.tools != nullptr) {
     if (auto problem = ReadTools(*draft.tools, tools)) return problem;
+    if (auto p = CheckToolCount(tools.names.size(), "tools", draft.limits)) return p;
   }
   if (draft.tool_choice != nullptr) {
     if (auto problem = ReadToolChoice(*draft.tool_choice, tools, draft.out.generate.tool_use)) {

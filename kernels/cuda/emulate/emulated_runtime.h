@@ -158,7 +158,7 @@ class EmulatedRuntime : public runtime::Runtime {
   uint32_t next_graph_ = 1;
   uint64_t memory_calls_ = 0;
   double seconds_ = 0.0;  // the device's clock
-  double launch_seconds_ = 0.1, call_seconds_ = 0.1;
+  double launch_seconds_ = 0.1, call_seconds_ = 0.05;  // a library is worth its calls
   uint32_t shared_bytes_ = Emulator::kMaxSharedBytes;
   // The one capture under way.
   uint64_t capture_ = 0;

@@ -215,5 +215,22 @@ TEST(MessagesRequest, MessagesAtTheLimitAreReadAndOneMoreIsRefused) {
   EXPECT_NE(problem->message.find("--max-messages"), std::string::npos) << problem->message;
 }
 
+TEST(MessagesRequest, ToolsAtTheLimitAreReadAndOneMoreIsRefused) {
+  RequestLimits limits;
+  limits.max_tools = 2;
+  AgentRequest out;
+  const std::string said = R"([{"role":"user","content":"x"}])";
+  const std::string two = R"({"name":"a","input_schema":{}},{"name":"b","input_schema":{}})";
+  const std::string three = two + R"(,{"name":"c","input_schema":{}})";
+  const auto body = [&](const std::string& tools) {
+    return Messages(said, R"("tools":[)" + tools + "]");
+  };
+  EXPECT_FALSE(ReadRequest(body(two), Purpose::kAnswer, limits, out));
+  const auto problem = ReadRequest(body(three), Purpose::kAnswer, limits, out);
+  ASSERT_TRUE(problem);
+  EXPECT_EQ(problem->param, "tools");
+  EXPECT_NE(problem->message.find("--max-tools"), std::string::npos) << problem->message;
+}
+
 }  // namespace
 }  // namespace quire::messages

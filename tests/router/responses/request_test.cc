@@ -247,6 +247,22 @@ TEST(ResponsesRequest, ItemsAtTheLimitAreReadAndOneMoreIsRefused) {
   EXPECT_NE(problem->message.find("--max-messages"), std::string::npos) << problem->message;
 }
 
+TEST(ResponsesRequest, ToolsAtTheLimitAreReadAndOneMoreIsRefused) {
+  RequestLimits limits;
+  limits.max_tools = 2;
+  AgentRequest out;
+  const std::string two = R"({"type":"function","name":"a"},{"type":"function","name":"b"})";
+  const std::string three = two + R"(,{"type":"function","name":"c"})";
+  const auto body = [](const std::string& tools) {
+    return R"({"model":"demo","input":"x","tools":[)" + tools + "]}";
+  };
+  EXPECT_FALSE(ReadRequest(body(two), limits, out));
+  const auto problem = ReadRequest(body(three), limits, out);
+  ASSERT_TRUE(problem);
+  EXPECT_EQ(problem->param, "tools");
+  EXPECT_NE(problem->message.find("--max-tools"), std::string::npos) << problem->message;
+}
+
 TEST(ResponsesRequest, ASchemaAtTheLimitIsReadAndOneByteMoreIsRefused) {
   const auto body = [](size_t bytes) {
     const std::string frame = R"({"description":""})";
