@@ -153,7 +153,7 @@ struct MoeOp {
     WeightId gate_up_bias = kNoId, down_bias = kNoId;
   };
   WeightId router = kNoId;          // [experts, width], floats
-  WeightId router_bias = kNoId;     // [experts]: of the logits
+  WeightId router_bias = kNoId;     // [experts]: added to logits
   WeightId selection_bias = kNoId;  // [experts]: added to scores for the choice alone
   RoutingRule rule;
   std::vector<Expert> experts;

@@ -1,7 +1,7 @@
 // Token ids that several owners share: a prompt exists once in a router, from its tokenizer to its
 // last attempt, and once among the requests of a worker.
 //
-// A value that nobody changes; any thread.
+// A value that never changes; any thread.
 #pragma once
 
 #include <algorithm>

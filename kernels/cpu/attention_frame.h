@@ -141,8 +141,8 @@ void WidenPanel(const AttentionFrame& f, const std::byte* page, int slot, float*
   }
 }
 
-// Fetches the keys and values of the tile's slots before `end` into L2: their panels lie in pages
-// that are far from each other, so that the hardware does not see them coming.
+// Fetches the keys and values of the tile's slots before `end` into L2: their panels are in pages
+// far from each other, so that the hardware does not see them coming.
 template <class V>
 void PrefetchKeys(const AttentionFrame& f, int tile_key, int end) {
   const LayerPages& pages = f.job->pages;

@@ -53,7 +53,7 @@ class CpuProgram final : public LoadedProgram {
   void PoisonWorkspace();
 
   static int64_t EstimateWeights(const StepProgram& program);
-  // `int8`: of the int8 class.
+  // `int8`: activations are int8.
   static int64_t EstimateWorkspace(const StepProgram& program, const ProgramOptions& options,
                                    int threads, bool int8);
   static int64_t EstimateShared(const StepProgram& program, const ProgramOptions& options);

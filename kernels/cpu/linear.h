@@ -102,7 +102,7 @@ template <class V>
   V::StorePartial(out, y, panel.rows);
 }
 
-// `totals` are those of the rows given.
+// `totals` belong to the rows given.
 template <class V>
 void FinishRows(const LinearJob& job, const Panel& a, const Panel& b, RowRange rows,
                 const float* totals) {

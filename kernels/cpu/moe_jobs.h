@@ -13,8 +13,8 @@ struct RouteJob {
   int width = 0;
   int tokens = 0;
   const float* router = nullptr;          // [experts, width]
-  const float* bias = nullptr;            // [experts] or null: of the logits
-  const float* selection_bias = nullptr;  // likewise: of the choice alone
+  const float* bias = nullptr;            // [experts] or null: added to logits
+  const float* selection_bias = nullptr;  // likewise: for the choice alone
   int experts = 0;
   RoutingRule rule;
   // By token: the logits, which become scores, then the keys of the choice; each ScoreStride long.

@@ -23,9 +23,9 @@ struct LibraryPlaces {
   bool loader_cache = true;                  // where the system's loader looks, tried last
 };
 
-// Prefixes of the Python environments whose `python3` a shell with this PATH finds, in its order:
-// of a virtual environment, its own, and that of the Python under it. At most kMostSearched folders
-// of the path are looked at.
+// Prefixes of the Python environments whose `python3` a shell with this PATH finds, in its order. A
+// virtual environment has two: its own, and the one under it. At most kMostSearched folders of the
+// path are looked at.
 inline constexpr size_t kMostSearched = 64;
 std::vector<std::string> PythonPrefixes(std::string_view search_path);
 

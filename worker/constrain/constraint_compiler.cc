@@ -51,7 +51,7 @@ const SharedVocabulary::Made& SharedVocabulary::Get() {
   return *state_->made;
 }
 
-// What a background thread reads and writes; nobody else does until it is done.
+// What a background thread reads and writes; nothing else does until it is done.
 struct ConstraintCompiler::Work {
   Constraint constraint;
   grammar::Limits limits;

@@ -4,7 +4,7 @@
 // Owner: worker/main. All methods belong to the engine's thread; the pool's own threads compute.
 // Invariants:
 // 1. The mask of a text is a function of its grammar and the tokens that it has accepted.
-// 2. One thread at a time works on a text. A thread that needs a mask which nobody has begun
+// 2. One thread at a time works on a text. A thread that needs a mask that is not begun
 //    computes it itself: with 0 threads everything happens in MaskOf.
 // 3. The matchers of all texts hold at most max_bytes: the text that would exceed this fails.
 // 4. A step of running rows allocates nothing here; llguidance does.

@@ -62,7 +62,7 @@ bool Engine::State::BeginTexts(const Launched& step) {
 }
 
 // Before its sample is taken: a text that is complete ends its choice without it, and one that
-// cannot go on ends the request.
+// cannot continue ends the request.
 void Engine::State::JudgeText(Choice& choice) {
   if (choice.ended) return;
   ++totals.constrained_rows;

@@ -25,7 +25,7 @@ enum class FailureCause : uint8_t {
   kTooLarge,        // its tokens never fit in the cache
   kNoAnswer,        // the beam search found too few answers
   kDeviceLost,
-  kConstraint,  // its grammar cannot go on
+  kConstraint,  // its grammar cannot continue
 };
 inline constexpr size_t kFailureCauses = 7;
 

@@ -80,7 +80,7 @@ class JsonReader {
 // rope_scaling.
 void ReadRope(JsonReader& reader, load::ModelConfig& config);
 
-// Families of which a part of each head turns: the file's partial_rotary_factor, or `otherwise`.
+// Families that turn a part of each head: the file's partial_rotary_factor, or `otherwise`.
 void ReadPartialRope(JsonReader& reader, load::ModelConfig& config, double otherwise);
 
 // Refuses an object of rope settings that leaves a part of each head unturned.

@@ -104,7 +104,7 @@ class ProgramBuilder {
   bool IsInputsFirst(const Place& place) const {
     return naming_.experts_inputs_first && !files_.is_gguf() && place.expert != kNoExpert;
   }
-  // Where an expert's row i lies in such a tensor, or in that of a bias: first + step · i.
+  // Where an expert's row i is in such a tensor, or in a bias: first + step · i.
   struct RowPlaces {
     int64_t first = 0;
     int64_t step = 1;

@@ -28,7 +28,8 @@ void ReadQwen2Moe(JsonReader& reader, load::ModelConfig& config) {
 
 void ReadQwen2MoeGguf(GgufReader& reader, load::ModelConfig& config) {
   ReadWindow(reader, config);
-  // Older files have one width: of the shared expert, and of all others together that a token uses.
+  // Older files have one width: the shared expert has it, and so have all others that a token uses,
+  // together.
   load::ExpertConfig& experts = config.experts;
   if (experts.shared_width == 0) experts.shared_width = config.intermediate_size;
   if (!reader.Has("expert_feed_forward_length") && experts.rule.chosen > 0) {

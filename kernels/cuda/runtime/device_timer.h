@@ -20,7 +20,7 @@ inline constexpr double kLongSeconds = 0.05;
 
 struct DeviceTiming {
   int copies = 1;  // of the work in the graph, each with operands of its own
-  int rounds = 5;  // the median of which is the result
+  int rounds = 5;  // their median is the result
 };
 
 namespace timer {

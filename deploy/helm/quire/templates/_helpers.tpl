@@ -92,6 +92,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - {path: /, type: Exact}
 - {path: /page.css, type: Exact}
 - {path: /page.js, type: Exact}
+- {path: /chat.js, type: Exact}
+- {path: /markdown.js, type: Exact}
 - {path: /v1, type: Prefix}
 - {path: /openai, type: Prefix}
 - {path: /v2, type: Prefix}
