@@ -1,6 +1,8 @@
 #include "common/dialect/call_writer.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "common/check.h"
 #include "common/dialect/scan.h"
@@ -10,6 +12,8 @@ namespace quire::dialect {
 namespace {
 
 constexpr size_t kMaxNameBytes = 256;
+// Of definitions that the parameters of one function repeat, each as far as it refers to them.
+constexpr size_t kMaxRepeatedBytes = size_t{128} << 10;
 // What is no string, list or object of braced calls.
 constexpr std::string_view kPlainBraced =
     "/-?(0|[1-9][0-9]{0,15})(\\.[0-9]{1,9})?|true|false|null/";
@@ -26,6 +30,44 @@ size_t WordAt(std::string_view text, char letter) {
     if (text[i] == letter && !before && !after) return i;
   }
   return std::string_view::npos;
+}
+
+// The definitions that a function's parameters may refer to.
+class Definitions {
+ public:
+  explicit Definitions(const json::Object* schema) {
+    for (const std::string_view key : {"$defs", "definitions"}) {
+      const json::Value* found = schema != nullptr ? json::Find(*schema, key) : nullptr;
+      if (found == nullptr || !found->is_object()) continue;
+      lists_.push_back({key, &found->get_object()});
+      bytes_ += json::Serialize(*found).size();
+    }
+  }
+
+  // Copies them into the schema where it refers to something. False: too much is repeated.
+  bool AddTo(json::Object& schema) {
+    const bool refers = json::Serialize(json::Value(schema)).find("\"$ref\"") != std::string::npos;
+    if (!refers || lists_.empty()) return true;
+    repeated_ += bytes_;
+    if (repeated_ > kMaxRepeatedBytes) return false;
+    for (const auto& [key, list] : lists_) schema[json::BoostView(key)] = *list;
+    return true;
+  }
+
+ private:
+  std::vector<std::pair<std::string_view, const json::Object*>> lists_;
+  size_t bytes_ = 0, repeated_ = 0;
+};
+
+// The names in a schema's `required`.
+std::set<std::string_view> RequiredOf(const json::Object* schema) {
+  std::set<std::string_view> names;
+  const json::Value* list = schema != nullptr ? json::Find(*schema, "required") : nullptr;
+  if (list == nullptr || !list->is_array()) return names;
+  for (const json::Value& one : list->get_array()) {
+    if (one.is_string()) names.insert(json::View(one.get_string()));
+  }
+  return names;
 }
 
 // What is in the place of the example's arguments.
@@ -52,9 +94,6 @@ std::string_view ArgumentsOf(const Dialect& dialect, std::string_view unit) {
       return between("{\"a\"", "}");
   }
 }
-
-// Members of JSON that keep definitions.
-constexpr std::string_view kDefinitions[] = {"$defs", "definitions"};
 
 const json::Object* ObjectAt(const json::Object& object, std::string_view key) {
   const json::Value* value = json::Find(object, key);
@@ -157,23 +196,21 @@ absl::StatusOr<std::vector<CallWriter::Parameter>> CallWriter::ParametersOf(
   std::vector<Parameter> parameters;
   const json::Object* schema = ObjectAt(function, "parameters");
   const json::Object* properties = schema ? ObjectAt(*schema, "properties") : nullptr;
-  const json::Value* required = schema ? json::Find(*schema, "required") : nullptr;
+  const std::set<std::string_view> required = RequiredOf(schema);
+  Definitions definitions(schema);
   for (size_t i = 0; properties != nullptr && i < properties->size(); ++i) {
     const auto& member = *(properties->begin() + static_cast<ptrdiff_t>(i));
     Parameter parameter;
     parameter.name = std::string(member.key().data(), member.key().size());
     parameter.types = types.Of(function_name, parameter.name);
     parameter.schema = member.value().is_object() ? member.value() : json::Object();
-    for (const std::string_view key : kDefinitions) {
-      if (const json::Object* definitions = ObjectAt(*schema, key)) {
-        parameter.schema.get_object()[json::BoostView(key)] = *definitions;
-      }
+    if (!definitions.AddTo(parameter.schema.get_object())) {
+      return InvalidArgument("tools: the definitions that parameters of " +
+                             std::string(function_name) + " refer to have more than " +
+                             std::to_string(kMaxRepeatedBytes) +
+                             " bytes, counted for each; write them out where they are used");
     }
-    parameter.required =
-        required != nullptr && required->is_array() &&
-        std::any_of(required->get_array().begin(), required->get_array().end(), [&](const auto& r) {
-          return r.is_string() && json::View(r.get_string()) == parameter.name;
-        });
+    parameter.required = required.contains(parameter.name);
     if (!MayName(parameter.name, true)) {
       if (!parameter.required) continue;
       return InvalidArgument("tools: parameter \"" + parameter.name + "\" of " +

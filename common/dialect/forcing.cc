@@ -10,7 +10,8 @@
 namespace quire::dialect {
 namespace {
 
-constexpr size_t kMaxGrammarBytes = size_t{256} << 10;  // kMaxConstraintBytes of the wire
+constexpr size_t kMaxGrammarBytes = size_t{128} << 10;      // kMaxConstraintBytes of the wire
+constexpr size_t kMaxForcedToolsBytes = size_t{512} << 10;  // of which a grammar is made
 
 // The marks in text at which a call may begin.
 std::vector<std::string_view> HardMarks(const Dialect& dialect) {
@@ -157,6 +158,11 @@ class Forcer {
 }  // namespace
 
 absl::StatusOr<std::string> ForceCalls(const Forcing& forcing, std::string_view tools) {
+  if (tools.size() > kMaxForcedToolsBytes) {
+    return InvalidArgument("tools: they have " + std::to_string(tools.size()) + " bytes; at most " +
+                           std::to_string(kMaxForcedToolsBytes) +
+                           " can be enforced: give fewer tools, or smaller schemas");
+  }
   return Forcer(forcing, tools).Write();
 }
 

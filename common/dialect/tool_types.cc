@@ -1,5 +1,7 @@
 #include "common/dialect/tool_types.h"
 
+#include <algorithm>
+
 #include "common/ascii.h"
 #include "common/dialect/scan.h"
 #include "common/json/json.h"
@@ -7,8 +9,25 @@
 namespace quire::dialect {
 namespace {
 
-constexpr int kMaxReferences = 8;    // of $ref, one behind the other
-constexpr int kMaxAlternatives = 8;  // of anyOf inside anyOf
+constexpr size_t kLeastSteps = 4096;  // of all tools together
+constexpr int kMaxReferences = 8;     // of $ref, one behind the other
+constexpr int kMaxAlternatives = 8;   // of anyOf inside anyOf
+
+// Steps through schemas that are left, of as many as the tools have bytes: alternatives that refer
+// to each other multiply.
+class Steps {
+ public:
+  explicit Steps(size_t count) : left_(count) {}
+  // False: there are not so many.
+  bool Take(size_t count) {
+    left_ = count <= left_ ? left_ - count : 0;
+    return left_ > 0;
+  }
+  bool none() const { return left_ == 0; }
+
+ private:
+  size_t left_;
+};
 
 TypeSet TypeOfName(std::string_view name) {
   if (name == "string") return kString;
@@ -44,13 +63,18 @@ const json::Value* Resolve(const json::Object& root, std::string_view reference)
   }
 }
 
-TypeSet TypesOf(const json::Value& schema, const json::Object& root, int references, int depth) {
-  if (!schema.is_object() || depth > kMaxAlternatives) return 0;
+struct Level {
+  int references = 0;
+  int depth = 0;
+};
+
+TypeSet TypesOf(const json::Value& schema, const json::Object& root, Level level, Steps& steps) {
+  if (!schema.is_object() || level.depth > kMaxAlternatives || !steps.Take(1)) return 0;
   const json::Object& object = schema.get_object();
   TypeSet types = 0;
   if (const json::Value* type = json::Find(object, "type"); type != nullptr) {
     if (type->is_string()) types |= TypeOfName(json::View(type->get_string()));
-    if (type->is_array()) {
+    if (type->is_array() && steps.Take(type->get_array().size())) {
       for (const json::Value& one : type->get_array()) {
         if (one.is_string()) types |= TypeOfName(json::View(one.get_string()));
       }
@@ -60,17 +84,20 @@ TypeSet TypesOf(const json::Value& schema, const json::Object& root, int referen
     const json::Value* list = json::Find(object, key);
     if (list == nullptr || !list->is_array()) continue;
     for (const json::Value& one : list->get_array()) {
-      types |= TypesOf(one, root, references, depth + 1);
+      if (steps.none()) return 0;
+      types |= TypesOf(one, root, {level.references, level.depth + 1}, steps);
     }
   }
-  if (const json::Value* to = json::Find(object, "$ref");
-      to != nullptr && to->is_string() && references < kMaxReferences) {
+  if (const json::Value* to = json::Find(object, "$ref"); to != nullptr && to->is_string() &&
+                                                          level.references < kMaxReferences &&
+                                                          steps.Take(to->get_string().size())) {
     const json::Value* target = Resolve(root, json::View(to->get_string()));
-    if (target != nullptr) types |= TypesOf(*target, root, references + 1, depth + 1);
+    const Level next{level.references + 1, level.depth + 1};
+    if (target != nullptr) types |= TypesOf(*target, root, next, steps);
   }
   if (types == 0) {
     const json::Value* values = json::Find(object, "enum");
-    if (values != nullptr && values->is_array()) {
+    if (values != nullptr && values->is_array() && steps.Take(values->get_array().size())) {
       for (const json::Value& one : values->get_array()) types |= TypeOfValue(one);
     }
     if (object.contains("const")) types |= TypeOfValue(object.at("const"));
@@ -96,6 +123,7 @@ absl::StatusOr<ToolTypes> ToolTypes::FromJson(std::string_view tools) {
     return InvalidArgument("tools: must be an array of {\"type\": \"function\", \"function\": …}");
   }
   ToolTypes out;
+  Steps steps(std::max(kLeastSteps, tools.size()));
   size_t index = 0;
   for (const json::Value& tool : root.get_array()) {
     const std::string where = "tools[" + std::to_string(index++) + "]";
@@ -114,7 +142,12 @@ absl::StatusOr<ToolTypes> ToolTypes::FromJson(std::string_view tools) {
     const json::Value* properties = json::Find(document, "properties");
     if (properties == nullptr || !properties->is_object()) continue;
     for (const auto& [key, value] : properties->get_object()) {
-      parameters[std::string(key)] = TypesOf(value, document, 0, 0);
+      parameters[std::string(key)] = TypesOf(value, document, {}, steps);
+    }
+    if (steps.none()) {
+      return InvalidArgument(where +
+                             ": its alternatives and references ask for more steps than "
+                             "tools have bytes; write them out where they are used");
     }
   }
   return out;

@@ -8,7 +8,8 @@
 
 namespace quire {
 
-inline constexpr size_t kMaxConstraintBytes = 256u << 10;
+// With the most resumed ids and sampling parameters at their limits, a Submit still fits one frame.
+inline constexpr size_t kMaxConstraintBytes = 128u << 10;
 inline constexpr size_t kMaxWhitespacePatternBytes = 256;
 
 enum class ConstraintKind : uint8_t {

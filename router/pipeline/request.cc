@@ -59,6 +59,13 @@ std::optional<ApiError> CheckConstraint(const GenerateRequest& ask, const Served
     return InvalidField(ask.constraint_field,
                         "is not served by this model's workers; leave it out");
   }
+  // Also for one that was made of tools, or moved behind thoughts: it has to fit a frame.
+  const size_t bytes = ask.constraint.source.size();
+  if (bytes > kMaxConstraintBytes) {
+    return InvalidField(ask.constraint_field,
+                        "becomes a grammar of " + std::to_string(bytes) + " bytes; at most " +
+                            std::to_string(kMaxConstraintBytes) + " can be enforced");
+  }
   if (!ask.sampling.use_beam_search) return std::nullopt;
   return InvalidField(ask.constraint_field, "cannot be used together with use_beam_search");
 }

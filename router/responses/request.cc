@@ -196,6 +196,9 @@ FieldError SettleTools(Draft& draft, ChatPrompt& chat) {
     if (auto p = CheckToolCount(tools.names.size(), "tools", draft.limits)) return p;
   }
   if (draft.tool_choice != nullptr) {
+    // What it keeps of the tools is read again.
+    const size_t tree = json::Measure(tools.json).tree_bytes;
+    if (auto problem = ChargeMore(draft.limits, tree)) return problem;
     if (auto problem = ReadToolChoice(*draft.tool_choice, tools, draft.out.generate.tool_use)) {
       return problem;
     }

@@ -156,6 +156,7 @@ ConstraintCompiler::Started ConstraintCompiler::Start(const Constraint& constrai
   if (running != jobs_.end()) {
     series_->hits.Add();
     running->second.waiting.emplace(number, std::move(done));
+    key_of_.emplace(number, &running->first);
   } else {
     auto work = std::make_shared<Work>();
     work->constraint = constraint;
@@ -174,11 +175,11 @@ ConstraintCompiler::Started ConstraintCompiler::Start(const Constraint& constrai
       return {0, {nullptr, std::move(refused)}};
     }
     series_->misses.Add();
-    Job& job = jobs_[key];
-    job.work = std::move(work);
-    job.waiting.emplace(number, std::move(done));
+    const auto job = jobs_.try_emplace(std::move(key)).first;
+    job->second.work = std::move(work);
+    job->second.waiting.emplace(number, std::move(done));
+    key_of_.emplace(number, &job->first);
   }
-  key_of_.emplace(number, std::move(key));
   series_->waiting.Set(static_cast<double>(waiting()));
   return {number, {}};
 }
@@ -186,7 +187,7 @@ ConstraintCompiler::Started ConstraintCompiler::Start(const Constraint& constrai
 void ConstraintCompiler::Leave(uint64_t number) {
   const auto found = key_of_.find(number);
   if (found == key_of_.end()) return;
-  const auto job = jobs_.find(found->second);
+  const auto job = jobs_.find(*found->second);
   QUIRE_CHECK(job != jobs_.end() && job->second.waiting.erase(number) == 1);
   if (job->second.waiting.empty()) {
     job->second.work->cancelled->store(true);

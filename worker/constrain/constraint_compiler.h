@@ -108,8 +108,8 @@ class ConstraintCompiler {
   std::unique_ptr<Series> series_;
   uint64_t last_number_ = 0;
   std::unordered_map<std::string, Job> jobs_;
-  std::unordered_map<uint64_t, std::string> key_of_;  // of the jobs, by number
-  std::list<Cached> recent_;                          // the latest use first
+  std::unordered_map<uint64_t, const std::string*> key_of_;                  // of jobs_, by number
+  std::list<Cached> recent_;                                                 // the latest use first
   std::unordered_map<std::string_view, std::list<Cached>::iterator> cache_;  // keys are the list's
   size_t cached_bytes_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

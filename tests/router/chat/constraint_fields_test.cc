@@ -313,7 +313,7 @@ TEST(ConstraintFields, SizesAtTheLimitPassAndOneMoreByteDoesNot) {
     GenerateRequest out;
     const FieldError problem = Read(members(kMaxConstraintBytes + 1), out);
     ASSERT_TRUE(problem) << members(20);
-    EXPECT_NE(problem->message.find("262145 bytes; at most 262144"), std::string::npos)
+    EXPECT_NE(problem->message.find("131073 bytes; at most 131072"), std::string::npos)
         << problem->message.substr(0, 200);
     EXPECT_LT(problem->message.size(), 200u);
   }
