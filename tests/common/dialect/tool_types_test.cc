@@ -50,6 +50,24 @@ TEST(ToolTypes, ReferencesThatTurnInCirclesEnd) {
   EXPECT_EQ(types->Of("f", "b"), 0);
 }
 
+// Each alternative of each level refers to all of the next.
+TEST(ToolTypes, AlternativesThatMultiplyEndAtTheirSteps) {
+  const auto tools = [](int alternatives) {
+    std::string list;
+    for (int i = 0; i < alternatives; ++i) {
+      list += std::string(i > 0 ? "," : "") + R"({"$ref":"#/$defs/x"})";
+    }
+    return R"([{"name":"f","parameters":{"$defs":{"x":{"anyOf":[)" + list +
+           R"(]}},"properties":{"a":{"$ref":"#/$defs/x"},"b":{"type":"integer"}}}}])";
+  };
+  const auto few = ToolTypes::FromJson(tools(2));
+  ASSERT_TRUE(few.ok()) << few.status();
+  EXPECT_EQ(few->Of("f", "b"), kInteger);
+  const auto many = ToolTypes::FromJson(tools(2000));
+  EXPECT_TRUE(absl::IsInvalidArgument(many.status()));
+  EXPECT_NE(many.status().message().find("tools[0]"), std::string::npos) << many.status();
+}
+
 TEST(ToolTypes, RefusesWhatIsNoListOfTools) {
   for (const std::string_view wrong : {"{}", "[1]", "[{}]", "[{\"function\": 1}]", "["}) {
     const auto types = ToolTypes::FromJson(wrong);

@@ -304,6 +304,30 @@ TEST_P(ForcingTest, StrictToolsHoldInTextOfTheModelsOwn) {
   EXPECT_FALSE(Takes(marked, *other, call)) << *other;
 }
 
+TEST_P(ForcingTest, ToolsAboveTheirLimitsAreRefused) {
+  const Marked marked(*GetParam());
+  const Forcing forcing = ForcingOf(*GetParam(), marked);
+  const auto described = [](size_t bytes) {
+    return R"([{"name":"f","description":")" + std::string(bytes, 'd') + R"("}])";
+  };
+  const size_t frame = described(0).size();
+  EXPECT_TRUE(ForceCalls(forcing, described((512 << 10) - frame)).ok());
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(ForceCalls(forcing, described((512 << 10) - frame + 1)).status()));
+  // Definitions of 60 kB that each of 100 parameters refers to.
+  std::string properties;
+  for (int i = 0; i < 100; ++i) {
+    properties += std::string(i > 0 ? "," : "") + "\"p" + std::to_string(i) +
+                  R"(":{"type":"object","properties":{"q":{"$ref":"#/$defs/x"}}})";
+  }
+  const std::string repeated = R"([{"name":"f","parameters":{"$defs":{"x":{"title":")" +
+                               std::string(60'000, 't') + R"("}},"properties":{)" + properties +
+                               "}}}]";
+  const Form form = GetParam()->form;
+  const bool each = form == Form::kTagged || form == Form::kPythonic || form == Form::kBraced;
+  EXPECT_EQ(ForceCalls(forcing, repeated).ok(), !each);
+}
+
 INSTANTIATE_TEST_SUITE_P(Dialects, ForcingTest,
                          testing::ValuesIn(Dialects().begin(), Dialects().end()),
                          [](const auto& info) { return std::string(info.param->name); });

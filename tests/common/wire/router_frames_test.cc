@@ -332,6 +332,33 @@ TEST(RouterFrames, ASubmitSaysEverything) {
   EXPECT_EQ(submit.parts(), 0u);
 }
 
+// The router ends on a frame of its own above the limit.
+TEST(RouterFrames, ASubmitWithAllItsLimitsReachedAtOnceFitsOneFrame) {
+  constexpr TokenId kLargest = (1 << 21) - 1;  // ids above take a fourth byte
+  Submit submit = WholeSubmit();
+  submit.prompt_ids = std::vector<TokenId>(1000, kLargest);
+  submit.choices.assign(kMaxChoices, {});
+  for (ResumedChoice& choice : submit.choices) {
+    choice.outputs.assign(kMaxResumedIds / kMaxChoices, kLargest);
+  }
+  submit.constraint = {ConstraintKind::kRegex, std::string(kMaxConstraintBytes, 'a'),
+                       std::string(kMaxWhitespacePatternBytes, 'a')};
+  submit.sampling.stop_token_ids.assign(kMaxStopTokenIds, kLargest);
+  submit.sampling.allowed_token_ids.assign(kMaxAllowedTokenIds, kLargest);
+  submit.sampling.bad_words.assign(kMaxBadWords, std::vector<TokenId>(kMaxBadWordTokens, kLargest));
+  submit.sampling.logit_bias.clear();
+  for (int i = 0; i < kMaxLogitBias; ++i) submit.sampling.logit_bias[kLargest - i] = -99.5f;
+  submit.required_features.assign(kMaxFeatures, std::string(kMaxFeatureBytes, 'f'));
+  submit.tenant = std::string(kMaxTenantBytes, 't');
+  submit.salt = std::string(kMaxSaltBytes, 's');
+  submit.request_id = std::string(kMaxFrameRequestIdBytes, 'r');
+  submit.tracestate = std::string(kMaxTracestateBytes, 'x');
+  submit.model_id = std::string(kMaxModelIdBytes, 'm');
+  const std::vector<std::string> frames = EncodeSubmit(submit);
+  ASSERT_EQ(frames.size(), 2u);
+  EXPECT_LE(frames[0].size(), kMaxFrameBytes);
+}
+
 TEST(RouterFrames, LongPromptsAreSplitAtTheLimit) {
   for (const size_t size : {kMaxPromptIdsPerFrame - 3, kMaxPromptIdsPerFrame - 2,
                             2 * kMaxPromptIdsPerFrame - 3, 3 * kMaxPromptIdsPerFrame + 5}) {

@@ -183,7 +183,7 @@ TEST_F(PipelineConstraintTest, ItsBytesAreChargedForEachCopy) {
   FakeWorkerOptions options = Constraining();
   AddWorker(options).frozen = true;
   PipelineOptions router;
-  router.memory = std::make_shared<MemoryAccount>(size_t{1} << 20);
+  router.memory = std::make_shared<MemoryAccount>(size_t{512} << 10);
   StartRouter(router);
   RecordingSink sink;
   pipeline_->Start(ask, &sink);

@@ -1,6 +1,7 @@
 // Tool calls and thoughts through the pipeline: with a lost worker, a client that resumes, several
 // choices, and models that have none.
 #include "common/dialect/emitter.h"
+#include "router/pipeline/held_bytes.h"
 #include "tests/router/pipeline/pipeline_fixture.h"
 
 namespace quire {
@@ -244,6 +245,30 @@ TEST_F(PipelineToolsTest, CallsAtTheirLimitAreCallsAndOneMoreIsTextAndCounted) {
     const std::string counted = std::string(kMetric) + (calls == limit ? "0" : "1");
     EXPECT_NE(metrics_.Render().find(counted), std::string::npos);
   }
+}
+
+// Behind thoughts a source is quoted, and may grow past what a frame holds.
+TEST_F(PipelineToolsTest, AConstraintThatGrowsBehindThoughtsIsRefusedByTheClientsField) {
+  FakeWorkerOptions options = Writes("abc");
+  options.features = {"resume", "choices", "constraint"};
+  AddWorker(options);
+  StartRouter();
+  GenerateRequest ask = Chat();
+  std::get<ChatPrompt>(ask.prompt).tools_json.clear();
+  ask.constraint.kind = ConstraintKind::kRegex;
+  ask.constraint_field = "guided_regex";
+  ask.constraint.source = std::string(kMaxConstraintBytes, '"');
+  const RecordingSink sink = Run(ask);
+  ASSERT_TRUE(sink.error.has_value());
+  EXPECT_EQ(sink.error->code, ApiCode::kInvalidArgument);
+  EXPECT_EQ(sink.error->param, "guided_regex");
+}
+
+TEST_F(PipelineToolsTest, ToolsCountForTheTypesOfTheirParameters) {
+  GenerateRequest ask = Chat();
+  const size_t bare = HeldBytes(ask);
+  std::get<ChatPrompt>(ask.prompt).tools_json += std::string(1000, ' ');
+  EXPECT_EQ(HeldBytes(ask), bare + 1000 * kBytesPerToolByte);
 }
 
 TEST_F(PipelineToolsTest, BadToolsAreBlamed) {
