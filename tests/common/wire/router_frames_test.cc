@@ -347,7 +347,8 @@ TEST(RouterFrames, ASubmitWithAllItsLimitsReachedAtOnceFitsOneFrame) {
   submit.sampling.allowed_token_ids.assign(kMaxAllowedTokenIds, kLargest);
   submit.sampling.bad_words.assign(kMaxBadWords, std::vector<TokenId>(kMaxBadWordTokens, kLargest));
   submit.sampling.logit_bias.clear();
-  for (int i = 0; i < kMaxLogitBias; ++i) submit.sampling.logit_bias[kLargest - i] = -99.5f;
+  for (int i = 0; i < kMaxLogitBias; ++i)
+    submit.sampling.logit_bias.emplace_back(kLargest - i, -99.5f);
   submit.required_features.assign(kMaxFeatures, std::string(kMaxFeatureBytes, 'f'));
   submit.tenant = std::string(kMaxTenantBytes, 't');
   submit.salt = std::string(kMaxSaltBytes, 's');
