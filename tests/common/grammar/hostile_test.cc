@@ -36,7 +36,7 @@ TEST(HostileTest, SchemasNestToTheLimit) {
   EXPECT_EQ(Schema(Nested(3), limits), "ok");
   EXPECT_THAT(Schema(Nested(4), limits), StartsWith("fault 4"));
   EXPECT_THAT(Schema(Repeat("[", 100'000)), StartsWith("fault 4"));
-  EXPECT_THAT(Schema(Repeat(R"({"items":)", 25'000)), StartsWith("fault 4"));
+  EXPECT_THAT(Schema(Repeat(R"({"items":)", 12'000)), StartsWith("fault 4"));
   EXPECT_THAT(Schema(R"({"const":)" + Repeat("[", 264) + Repeat("]", 264) + "}"),
               StartsWith("fault 4"));
 }
@@ -201,7 +201,8 @@ TEST(HostileTest, AMatcherThatRanOutSaysSoForGood) {
 
 TEST(HostileTest, LargeListsEnd) {
   std::string list = "[\"x\"";
-  for (int i = 0; list.size() < 200'000; ++i) absl::StrAppend(&list, ",\"choice ", i, "\"");
+  for (int i = 0; list.size() < kMaxConstraintBytes - 100; ++i)
+    absl::StrAppend(&list, ",\"choice ", i, "\"");
   list += "]";
   EXPECT_EQ(Refused(Compile(ConstraintKind::kChoice, list).status()), "ok");
   EXPECT_EQ(Schema(absl::StrCat("{\"enum\":", list, "}")), "ok");
@@ -210,9 +211,9 @@ TEST(HostileTest, LargeListsEnd) {
   EXPECT_NE(Schema(R"({"type":"array","minItems":1000000000})"), "");
   EXPECT_NE(Schema(R"({"type":"string","minLength":1000000000})"), "");
   // Every alternative would get a copy of the text.
-  const std::string text(50'000, 'x');
+  const std::string text(30'000, 'x');
   EXPECT_THAT(Schema(absl::StrCat(R"({"properties":{"a":{"const":")", text, R"("}},"anyOf":[)",
-                                  Repeat(R"({"minProperties":1},)", 5000), "{}]}")),
+                                  Repeat(R"({"minProperties":1},)", 4000), "{}]}")),
               StartsWith("fault 3"));
 }
 
