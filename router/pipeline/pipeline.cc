@@ -6,8 +6,9 @@
 //   Enqueue    checks lengths; the request waits for its turn until a worker has room
 //   Launch     makes a stream per choice and a Submit, which the dispatcher places, and places
 //              again if necessary
-//   On(OutputAccepted)  accepted tokens become text, stop strings end a choice, deltas go to the
-//   sink EndChoice  after the last choice: OnFinished, and nothing of the request remains
+//   Append     accepted tokens become text, thoughts and calls, stop strings end a choice, deltas
+//              go to the sink
+//   EndChoice  after the last choice: OnFinished, and nothing of the request remains
 //
 // Invariants:
 //  1. A sink may cancel any request. The table of requests shares each with the turn of the loop
