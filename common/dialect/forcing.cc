@@ -11,7 +11,7 @@ namespace quire::dialect {
 namespace {
 
 constexpr size_t kMaxGrammarBytes = size_t{128} << 10;      // kMaxConstraintBytes of the wire
-constexpr size_t kMaxForcedToolsBytes = size_t{512} << 10;  // of which a grammar is made
+constexpr size_t kMaxForcedToolsBytes = size_t{512} << 10;  // that a grammar is made of
 
 // The marks in text at which a call may begin.
 std::vector<std::string_view> HardMarks(const Dialect& dialect) {
