@@ -14,9 +14,9 @@ constexpr int kMaxCanaryRounds = 1000;
 
 absl::Status RunCanary(Engine& engine, const std::string& model_id, const Clock& clock) {
   // No router has instance 0: it is random, and this one is gone before any attaches.
-  const RouterInstance nobody(0);
+  const RouterInstance no_router(0);
   SubmitCommand command;
-  command.router = nobody;
+  command.router = no_router;
   command.submit.key = {RequestNumber(1), Attempt(1)};
   command.submit.submit_number = 1;
   command.submit.prompt_ids = {0};
@@ -36,7 +36,7 @@ absl::Status RunCanary(Engine& engine, const std::string& model_id, const Clock&
       ended = ended || !words.ended.empty() || !words.refused.empty();
     }
   }
-  engine.Apply(RouterLostCommand{nobody}, clock.Now());
+  engine.Apply(RouterLostCommand{no_router}, clock.Now());
   engine.RunOnce(clock.Now());
   if (tokens == 1) return absl::OkStatus();
   return absl::InternalError(AbslView("the model produces no token: " + why));

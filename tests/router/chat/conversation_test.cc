@@ -34,7 +34,7 @@ TEST(Conversation, AnAssistantsTurnHoldsThoughtTextAndCalls) {
             "\"");
   talk.Result("c1", "one\n\"two\"");
   talk.Result("c2", "");
-  talk.Result("c9", "of nobody");
+  talk.Result("c9", "of no call");
   talk.Think("so");
   talk.Call("c3", "stop", "{}");
   EXPECT_EQ(
@@ -45,7 +45,7 @@ TEST(Conversation, AnAssistantsTurnHoldsThoughtTextAndCalls) {
       R"({"id":"c2","type":"function","function":{"name":"read","arguments":"no json"}}]},)"
       R"({"role":"tool","content":"one\n\"two\"","tool_call_id":"c1","name":"read"},)"
       R"({"role":"tool","content":"","tool_call_id":"c2","name":"read"},)"
-      R"({"role":"tool","content":"of nobody","tool_call_id":"c9"},)"
+      R"({"role":"tool","content":"of no call","tool_call_id":"c9"},)"
       R"({"role":"assistant","content":"","reasoning":"so","reasoning_content":"so","thinking":"so","tool_calls":[)"
       R"({"id":"c3","type":"function","function":{"name":"stop","arguments":{}}}]}])");
 }

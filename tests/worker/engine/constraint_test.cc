@@ -1,5 +1,5 @@
 // Constrained answers on the tag model: each follows its grammar whatever is around it, and equals
-// the reference, which masks every token anew.
+// the reference, which computes the mask of every token again.
 #include <memory>
 #include <string>
 
