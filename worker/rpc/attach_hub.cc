@@ -130,6 +130,8 @@ Refused AttachHub::Compile(SubmitCommand& command) {
         if (!*alive) return;
         Owe(GrammarCommand{router, key, *number, result.grammar, result.refused});
       });
+  // From here on the compiler holds it once for all equal ones, and the engine its kind alone.
+  command.submit.constraint.source = std::string();
   *number = started.number;
   command.compiling = started.number;
   command.grammar = std::move(started.result.grammar);
