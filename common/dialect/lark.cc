@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/dialect/scan.h"
+
 namespace quire::dialect {
 namespace {
 
@@ -18,26 +20,8 @@ std::string AnyOf(std::span<const std::string_view> texts) {
 
 }  // namespace
 
-std::string LarkString(std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out += "\\u00";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
+// A string of Lark has JSON's escapes.
+std::string LarkString(std::string_view text) { return Quoted(text); }
 
 Lark::Lark(std::vector<std::string_view> marks, const SpecialToken& special) {
   for (const std::string_view mark : marks) {

@@ -1,6 +1,7 @@
 #include "common/dialect/scan.h"
 
 #include "common/ascii.h"
+#include "common/json/json.h"
 
 namespace quire::dialect {
 
@@ -136,26 +137,7 @@ size_t JsonText::Take(std::string_view text, std::string& out) {
 }
 
 void AppendEscaped(std::string_view text, std::string& out) {
-  constexpr char kHex[] = "0123456789abcdef";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (byte < 0x20) {
-      out += "\\u00";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
-    } else {
-      out += c;
-    }
-  }
+  for (const char c : text) json::AppendEscaped(c, out);
 }
 
 std::string Quoted(std::string_view text) {

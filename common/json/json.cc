@@ -277,37 +277,44 @@ std::string Serialize(const Value& value) {
   return out;
 }
 
-void AppendQuoted(std::string_view s, std::string& out) {
+void AppendEscaped(char c, std::string& out) {
   static constexpr char kHex[] = "0123456789abcdef";
+  const auto byte = static_cast<unsigned char>(c);
+  if (byte >= 0x20 && c != '"' && c != '\\') {
+    out += c;
+    return;
+  }
+  switch (c) {
+    case '"':
+      out += "\\\"";
+      break;
+    case '\\':
+      out += "\\\\";
+      break;
+    case '\n':
+      out += "\\n";
+      break;
+    case '\r':
+      out += "\\r";
+      break;
+    case '\t':
+      out += "\\t";
+      break;
+    default:
+      out += "\\u00";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+  }
+}
+
+void AppendQuoted(std::string_view s, std::string& out) {
   out += '"';
   for (size_t i = 0; i < s.size();) {
     const unsigned char c = s[i];
     if (c >= 0x20 && c < 0x80 && c != '"' && c != '\\') {
-      out += static_cast<char>(c);
-      ++i;
+      out += s[i++];
     } else if (c < 0x80) {
-      switch (c) {
-        case '"':
-          out += "\\\"";
-          break;
-        case '\\':
-          out += "\\\\";
-          break;
-        case '\n':
-          out += "\\n";
-          break;
-        case '\r':
-          out += "\\r";
-          break;
-        case '\t':
-          out += "\\t";
-          break;
-        default:
-          out += "\\u00";
-          out += kHex[c >> 4];
-          out += kHex[c & 15];
-      }
-      ++i;
+      AppendEscaped(s[i++], out);
     } else if (const size_t length = Utf8Length(s, i); length > 0) {
       out.append(s.substr(i, length));
       i += length;

@@ -55,6 +55,9 @@ absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits = {});
 std::string Serialize(const Value& value);
 // `s` as a JSON string, including quotes, with invalid UTF-8 replaced by U+FFFD.
 void AppendQuoted(std::string_view s, std::string& out);
+// One byte as it stands inside a JSON string: a quote, a backslash and a control character escaped,
+// every other byte as it is.
+void AppendEscaped(char c, std::string& out);
 
 // Members by name, absent or null → nullptr.
 const Value* Find(const Object& object, std::string_view key);

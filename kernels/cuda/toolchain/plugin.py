@@ -42,7 +42,7 @@ def compile_all(tools, architectures):
     """(what went wrong, objects)."""
     kernels, hosts = files(KERNEL_FILES), files(HOST_FILES)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        # The build id is the plugin's own: other files are not compiled anew because of it.
+        # The build id is the plugin's own: other files are not compiled again because of it.
         jobs = {path: pool.submit(compiler.compile_file, tools, path, architectures,
                                   [GENERATED] if path.name == "plugin.cu" else ()) for path in kernels}
         jobs |= {path: pool.submit(compiler.compile_host_file, path) for path in hosts}
