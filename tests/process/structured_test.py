@@ -237,7 +237,7 @@ def test_the_command_line_takes_schemas_expressions_and_grammars(server):
         folder.joinpath("pet.json").write_text(json.dumps(PET))
         folder.joinpath("moves.gbnf").write_text(GBNF)
         folder.joinpath("empty").write_text("")
-        folder.joinpath("large").write_text("a" * (256 * 1024 + 1))
+        folder.joinpath("large").write_text("a" * (128 * 1024 + 1))
 
         def complete(*flags):
             return quire(server, "complete", "Once upon a time", "--max-tokens=300", *flags, folder=folder)
@@ -248,7 +248,7 @@ def test_the_command_line_takes_schemas_expressions_and_grammars(server):
             check(out)
         for flags, says in [(["--json-schema=nowhere.json"], "--json-schema: nowhere.json"),
                             (["--json-schema={"], "--json-schema: "), (["--grammar=empty"], "--grammar: empty is empty"),
-                            (["--grammar=large"], "--grammar: large has more than 262144 bytes"),
+                            (["--grammar=large"], "--grammar: large has more than 131072 bytes"),
                             (["--regex=a", "--grammar=moves.gbnf"], "--grammar: --regex already"),
                             (['--json-schema={"not": {}}'], "response_format.json_schema.schema: ")]:
             code, out, err = complete(*flags)
