@@ -98,8 +98,8 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const Url& url,
     if (url.tls) QUIRE_RETURN_IF_ERROR(connection->ShakeHands(url));
     return connection;
   }
-  return absl::UnavailableError(AbslView(
-      WhereOf(url) + ": " + std::string(strerror(last_error)) + "; " + url.refused_advice));
+  return absl::UnavailableError(AbslView(WhereOf(url) + ": " + std::string(strerror(last_error)) +
+                                         "; " + url.refused_advice));
 }
 
 absl::Status Connection::ShakeHands(const Url& url) {
@@ -127,9 +127,9 @@ absl::Status Connection::ShakeHands(const Url& url) {
     if (more) continue;
     const long verified = SSL_get_verify_result(ssl_.get());
     if (verified != X509_V_OK) {
-      return absl::UnavailableError(
-          AbslView(WhereOf(url) + ": its certificate is not trusted (" +
-                   X509_verify_cert_error_string(verified) + "); " + url.trust_advice));
+      return absl::UnavailableError(AbslView(WhereOf(url) + ": its certificate is not trusted (" +
+                                             X509_verify_cert_error_string(verified) + "); " +
+                                             url.trust_advice));
     }
     return absl::UnavailableError(
         AbslView(WhereOf(url) + ": there is no TLS there; try http://" + WhereOf(url)));

@@ -58,7 +58,7 @@ def thoughts():
 
 def aliases(name):
     block = re.search(rf"constexpr Alias {name}\[\] = \{{(.*?)\}};", table_text(), re.S)[1]
-    return ", ".join(f"`{a}` = `{b}`" for a, b in sorted(re.findall(rf'\{{"(\w+)", "(\w+)"\}}', block)))
+    return ", ".join(f"`{a}` = `{b}`" for a, b in sorted(re.findall(r'\{"(\w+)", "(\w+)"\}', block)))
 
 
 def document():

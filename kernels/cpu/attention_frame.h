@@ -149,8 +149,7 @@ void PrefetchKeys(const AttentionFrame& f, int tile_key, int end) {
   const auto table = f.row->block_tables[pages.group];
   const int64_t bytes = KvElementBytes(pages.type);
   for (int key = tile_key; key < std::min(end, tile_key + kTileKeys); key += 16) {
-    const int64_t offset =
-        f.task->kv_head * pages.head_elements + key % pages.block_size * f.dim;
+    const int64_t offset = f.task->kv_head * pages.head_elements + key % pages.block_size * f.dim;
     const std::byte* page =
         pages.pool + table[key / pages.block_size] * pages.page_bytes + offset * bytes;
     for (int64_t line = 0; line < 16 * f.dim * bytes; line += 64) {

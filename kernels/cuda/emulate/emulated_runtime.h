@@ -157,7 +157,7 @@ class EmulatedRuntime : public runtime::Runtime {
   std::map<uint32_t, std::shared_ptr<const Graph>> graphs_;
   uint32_t next_graph_ = 1;
   uint64_t memory_calls_ = 0;
-  double seconds_ = 0.0;  // the device's clock
+  double seconds_ = 0.0;                               // the device's clock
   double launch_seconds_ = 0.1, call_seconds_ = 0.05;  // a library is worth its calls
   uint32_t shared_bytes_ = Emulator::kMaxSharedBytes;
   // The one capture under way.

@@ -43,9 +43,9 @@ class FakePipeline : public Pipeline {
   std::vector<GenerateRequest> seen;  // every request, in order
   std::vector<RequestId> cancelled;
   std::shared_ptr<const std::atomic<bool>> tokenize_cancelled;  // of the last Tokenize
-  std::vector<WorkerStatus> workers;    // as they are told to operators
-  std::vector<RunningRequest> running;  // these too
-  uint64_t max_ahead = 0;               // the most tokens that were ever out and not taken
+  std::vector<WorkerStatus> workers;                            // as operators see them
+  std::vector<RunningRequest> running;                          // these too
+  uint64_t max_ahead = 0;  // the most tokens that were ever out and not taken
   std::map<RequestId, Live> live;
   std::shared_ptr<MemoryAccount> memory = std::make_shared<MemoryAccount>(size_t{1} << 30);
 
