@@ -122,6 +122,8 @@ std::string ExpertText(const ExpertConfig& experts) {
                       rule.groups_used, rule.best_of_group, rule.renormalise ? 1 : 0, rule.scale);
   for (const bool sparse : experts.layers) text += sparse ? '1' : '0';
   if (experts.biases) text += ",biases";
+  if (experts.selection_bias) text += ",selection_bias";
+  if (!experts.shared_gated) text += ",plain_shared";
   return text + "\n";
 }
 
@@ -139,6 +141,7 @@ std::string TurnsAndScalesText(const ModelConfig& config) {
                           config.residual_scale, config.logit_scale);
   }
   if (!config.norm_bias) text += "norm_bias=0\n";
+  if (config.head_norms) text += "head_norms=1\n";
   return text;
 }
 

@@ -41,9 +41,11 @@ struct ExpertConfig {
   int count = 0;  // 0: no layer has any
   int width = 0;  // inner, of each
   kernels::RoutingRule rule;
-  bool biases = false;  // of the router and of every expert
-  // One more expert, whose result is weighed by the sigmoid of a number of its own; 0: none.
+  bool biases = false;          // of the router and of every expert
+  bool selection_bias = false;  // added to scores, for the choice alone
+  // One more expert, for every token; 0: none.
   int shared_width = 0;
+  bool shared_gated = true;  // its result is weighed by the sigmoid of a number of its own
   std::vector<bool> layers;  // those with experts; others have the mlp of intermediate_size
 };
 
@@ -63,6 +65,7 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
   bool tied_embeddings = false;  // the head is the embedding table
   bool qkv_bias = false;
+  bool head_norms = false;   // RMS norms of q and k, where the family leaves it to the file
   bool output_bias = false;  // of the attention's output projection
   bool mlp_bias = false;
   double attention_scale = 0.0;  // of q · k

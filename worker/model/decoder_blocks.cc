@@ -17,6 +17,10 @@ DecoderBuffers MakeBuffers(ProgramBuilder& builder, bool with_branch) {
   buffers.qkv = builder.Buffer("qkv", shard.queries.count + 2 * shard.keys.count);
   buffers.attended = builder.Buffer("attended", shard.queries.count);
   if (config.HasMlp()) buffers.inner = builder.Buffer("gated", shard.inner.count);
+  const load::ExpertConfig& experts = config.experts;
+  if (experts.shared_width > 0 && !experts.shared_gated) {
+    buffers.shared = builder.Buffer("shared", shard.shared_inner.count);
+  }
   if (with_branch) buffers.branch = builder.Buffer("branch", config.hidden_size);
   return buffers;
 }
@@ -146,6 +150,42 @@ kernels::MoeOp::Expert AddExpert(ProgramBuilder& builder, const MlpParts& parts,
   return expert;
 }
 
+MlpParts SharedParts(const ProgramBuilder& builder) {
+  return {Part::kSharedGate, Part::kSharedUp, Part::kSharedDown,
+          builder.config().experts.shared_width, builder.shard().shared_inner};
+}
+
+// moe.out += a shared expert of moe.in: a mixture of one, which everyone chooses.
+void AddGatedShared(ProgramBuilder& builder, const kernels::MoeOp& moe, int layer) {
+  kernels::MoeOp shared;
+  shared.router = builder.Router(Part::kSharedRouter, 1, layer);
+  shared.rule.scores = kernels::RoutingRule::Scores::kSigmoid;
+  shared.rule.renormalise = false;
+  shared.experts = {AddExpert(builder, SharedParts(builder), layer)};
+  shared.activation = moe.activation;
+  shared.accumulate = true;
+  shared.in = moe.in;
+  shared.out = moe.out;
+  builder.Add(shared);
+}
+
+// The same without a gate: an mlp.
+void AddPlainShared(ProgramBuilder& builder, const kernels::MoeOp& moe, int layer, BufferId inner) {
+  const kernels::MoeOp::Expert expert = AddExpert(builder, SharedParts(builder), layer);
+  kernels::LinearOp up;
+  up.weight = expert.gate_up;
+  up.activation = moe.activation;
+  up.in = moe.in;
+  up.out = inner;
+  builder.Add(up);
+  kernels::LinearOp down;
+  down.weight = expert.down;
+  down.accumulate = true;
+  down.in = inner;
+  down.out = moe.out;
+  builder.Add(down);
+}
+
 }  // namespace
 
 void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, BufferId out,
@@ -184,6 +224,7 @@ void AddExperts(ProgramBuilder& builder, const DecoderBuffers& buffers, int laye
   if (experts.biases) {
     moe.router_bias = builder.Vector({{Part::kRouter, experts.count}}, "bias", layer);
   }
+  if (experts.selection_bias) moe.selection_bias = builder.SelectionBias(experts.count, layer);
   moe.rule = experts.rule;
   const MlpParts parts = {Part::kExpertGate, Part::kExpertUp, Part::kExpertDown, experts.width,
                           shard.expert_inner};
@@ -195,21 +236,9 @@ void AddExperts(ProgramBuilder& builder, const DecoderBuffers& buffers, int laye
   moe.in = buffers.normed;
   moe.out = out;
   builder.Add(moe);
-  if (experts.shared_width > 0) {
-    // A mixture of one, which everyone chooses.
-    kernels::MoeOp shared;
-    shared.router = builder.Router(Part::kSharedRouter, 1, layer);
-    shared.rule.scores = kernels::RoutingRule::Scores::kSigmoid;
-    shared.rule.renormalise = false;
-    shared.experts = {AddExpert(builder,
-                                {Part::kSharedGate, Part::kSharedUp, Part::kSharedDown,
-                                 experts.shared_width, shard.shared_inner},
-                                layer)};
-    shared.activation = moe.activation;
-    shared.accumulate = true;
-    shared.in = moe.in;
-    shared.out = moe.out;
-    builder.Add(shared);
+  if (experts.shared_width > 0 && experts.shared_gated) AddGatedShared(builder, moe, layer);
+  if (experts.shared_width > 0 && !experts.shared_gated) {
+    AddPlainShared(builder, moe, layer, buffers.shared);
   }
   builder.AddSum(out);
 }
@@ -252,7 +281,7 @@ void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form) {
     const int turns = !config.HasRope(layer) ? kNoId : slides ? sliding_rope : rope;
     AddNorm(builder, {Part::kAttentionNorm, layer, buffers.hidden, buffers.normed});
     AddAttention(builder, buffers,
-                 {layer, turns, form.head_norms, form.sinks, result,
+                 {layer, turns, form.head_norms || config.head_norms, form.sinks, result,
                   /*accumulate=*/!form.post_norms});
     add_result(Part::kPostAttentionNorm, layer);
     if (!form.parallel) AddNorm(builder, {Part::kMlpNorm, layer, buffers.hidden, buffers.normed});

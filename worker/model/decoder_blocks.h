@@ -16,6 +16,7 @@ struct DecoderBuffers {
   kernels::BufferId qkv = kernels::kNoId;
   kernels::BufferId attended = kernels::kNoId;  // heads * head_dim
   kernels::BufferId inner = kernels::kNoId;     // intermediate
+  kernels::BufferId shared = kernels::kNoId;    // the same of a shared expert without a gate
   kernels::BufferId branch =
       kernels::kNoId;  // a block's result that is normalised before it is added
 };

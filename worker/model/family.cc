@@ -23,6 +23,7 @@ namespace quire::model {
   SERVE(kSmolLm3)             \
   SERVE(kGranite)             \
   SERVE(kGlm4)                \
+  SERVE(kGlm4Moe)             \
   SERVE(kCohere)              \
   SERVE(kCohere2)             \
   SERVE(kOpt)

@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "worker/model/family.h"
 
@@ -49,7 +50,9 @@ void ReadGgufCommon(GgufReader& reader, const load::GgufFile& file, const GgufFo
   config.hidden_size = ClampCount(reader.RequiredInt("embedding_length"));
   config.embedding_size = config.hidden_size;
   config.intermediate_size = ClampCount(reader.PerLayerInt("feed_forward_length", 0));
-  config.layers = ClampCount(reader.RequiredInt("block_count"));
+  // The last blocks may predict further tokens.
+  config.layers =
+      ClampCount(reader.RequiredInt("block_count") - reader.Int("nextn_predict_layers", 0));
   config.heads = ClampCount(reader.PerLayerInt("attention.head_count", 0));
   config.kv_heads = ClampCount(reader.PerLayerInt("attention.head_count_kv", config.heads));
   config.max_positions = ClampCount(reader.RequiredInt("context_length"));
@@ -73,6 +76,8 @@ void ReadGgufCommon(GgufReader& reader, const load::GgufFile& file, const GgufFo
   config.tied_embeddings = file.tensors().Find("output.weight") == nullptr;
   config.qkv_bias = file.tensors().Find("blk.0.attn_q.bias") != nullptr;
   config.output_bias = file.tensors().Find("blk.0.attn_output.bias") != nullptr;
+  config.head_norms =
+      form.optional_head_norms && file.tensors().Find("blk.0.attn_q_norm.weight") != nullptr;
   config.mlp_bias = file.tensors().Find("blk.0.ffn_gate.bias") != nullptr;
   ReadGgufRope(reader, form, config);
 }
@@ -93,7 +98,25 @@ void ReadGatingFunction(GgufReader& reader, kernels::RoutingRule& rule) {
   if (function == kSigmoid) rule.scores = kernels::RoutingRule::Scores::kSigmoid;
 }
 
-void ReadGgufExperts(GgufReader& reader, const GgufForm& form, ModelConfig& config) {
+// Groups, the bias of the choice, and shared experts without a gate.
+void ReadRouted(GgufReader& reader, const load::GgufFile& file, load::ExpertConfig& experts) {
+  kernels::RoutingRule& rule = experts.rule;
+  experts.shared_gated = false;
+  if (experts.shared_width == 0) {
+    experts.shared_width = ClampCount(reader.Int("expert_shared_count", 0) * experts.width);
+  }
+  const auto& tensors = file.tensors().all();
+  experts.selection_bias = std::any_of(tensors.begin(), tensors.end(), [](const auto& entry) {
+    return absl::EndsWith(entry.first, ".exp_probs_b.bias");
+  });
+  rule.groups = ClampCount(std::max<int64_t>(reader.Int("expert_group_count", 1), 1));
+  if (rule.groups == 1) return;
+  rule.groups_used = ClampCount(reader.RequiredInt("expert_group_used_count"));
+  rule.best_of_group = experts.selection_bias ? 2 : 1;
+}
+
+void ReadGgufExperts(GgufReader& reader, const load::GgufFile& file, const GgufForm& form,
+                     ModelConfig& config) {
   using Experts = GgufForm::Experts;
   load::ExpertConfig& experts = config.experts;
   experts.count = ClampCount(reader.Int("expert_count", 0));
@@ -110,8 +133,11 @@ void ReadGgufExperts(GgufReader& reader, const GgufForm& form, ModelConfig& conf
   const double scale = reader.Double("expert_weights_scale", 1.0);
   rule.scale = scale == 0.0 ? 1.0f : static_cast<float>(scale);  // 0 where files mean none
   ReadGatingFunction(reader, rule);
-  if (reader.Int("expert_group_count", 1) > 1) {
-    reader.Fail("expert_group_count: groups of experts are not served");
+  if (form.experts == Experts::kRouted) {
+    ReadRouted(reader, file, experts);
+  } else if (reader.Int("expert_group_count", 1) > 1) {
+    reader.Fail(
+        absl::StrCat("expert_group_count: groups of experts are not served for ", config.family));
   }
   const int64_t dense = reader.Int("leading_dense_block_count", 0);
   for (int i = 0; i < std::min<int64_t>(config.layers, load::kMaxLayers); ++i) {
@@ -162,7 +188,7 @@ absl::StatusOr<ModelConfig> ModelConfigFromGguf(const load::GgufFile& file, cons
     config.interleaved_rope = form.interleaved_rope;
     ReadGgufCommon(reader, file, form, config);
     const bool layers_fit = config.layers >= 1 && config.layers <= load::kMaxLayers;
-    if (reader.status().ok()) ReadGgufExperts(reader, form, config);
+    if (reader.status().ok()) ReadGgufExperts(reader, file, form, config);
     if (reader.status().ok() && layers_fit) form.read(reader, config);
     QUIRE_RETURN_IF_ERROR(reader.status());
     return load::CheckedModelConfig(std::move(config), path);

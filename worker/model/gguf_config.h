@@ -81,11 +81,13 @@ struct GgufForm {
   // Its files name the architecture of this other family, and are read as such.
   std::string_view written_as = "";
   load::SplittingRule splitting = {};
-  bool interleaved_rope = false;  // rows of q and k are in neighbouring pairs
-  bool partial_rope = false;      // rope.dimension_count may be less than the head's
-  bool layer_norm = false;        // without biases; else RMS norms
-  // What files with experts mean where they leave expert_weights_norm out.
-  enum class Experts : uint8_t { kNone, kRenormalised, kPlain };
+  bool interleaved_rope = false;     // rows of q and k are in neighbouring pairs
+  bool partial_rope = false;         // rope.dimension_count may be less than the head's
+  bool optional_head_norms = false;  // norms of q and k, where the file has them
+  bool layer_norm = false;           // without biases; else RMS norms
+  // What files with experts mean where they leave expert_weights_norm out. kRouted: plain, and
+  // experts may have groups, a bias for the choice and shared ones without a gate.
+  enum class Experts : uint8_t { kNone, kRenormalised, kPlain, kRouted };
   Experts experts = Experts::kNone;
   // Reads what the family has beside the shared metadata: the windows of all layers, and more.
   void (*read)(GgufReader& reader, load::ModelConfig& config) = ReadWindow;

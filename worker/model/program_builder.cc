@@ -313,8 +313,15 @@ WeightId ProgramBuilder::Matrix(std::initializer_list<Stack> stacks, int64_t col
 }
 
 WeightId ProgramBuilder::Router(Part part, int64_t rows, int layer) {
+  return Unconverted(part, rows, config_.hidden_size, layer);
+}
+
+WeightId ProgramBuilder::SelectionBias(int64_t experts, int layer) {
+  return Unconverted(Part::kSelectionBias, 1, experts, layer);
+}
+
+WeightId ProgramBuilder::Unconverted(Part part, int64_t rows, int64_t cols, int layer) {
   if (!status_.ok()) return kernels::kNoId;
-  const int64_t cols = config_.hidden_size;
   const load::Tensor* tensor =
       Find(part, "weight", layer, rows == 1 ? std::vector{cols} : std::vector{rows, cols});
   if (tensor == nullptr) return kernels::kNoId;

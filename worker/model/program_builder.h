@@ -45,8 +45,11 @@ class ProgramBuilder {
                            const Place& place = {}, Range kept = {});
   // The biases of an expert's stacked parts: [1, sum].
   kernels::WeightId ExpertBias(std::initializer_list<Stack> stacks, const Place& place);
-  // A router's `rows` of the width of the layers, in floats as the file has them.
+  // A router's `rows` of the width of the layers, in floats as the file has them: its choice is
+  // discontinuous, so no requested type rounds it.
   kernels::WeightId Router(Part part, int64_t rows, int layer);
+  // The number that each expert's score has added for the choice, in the same way.
+  kernels::WeightId SelectionBias(int64_t experts, int layer);
   // A bias or norm of the kept rows of the parts together: [1, sum].
   kernels::WeightId Vector(std::initializer_list<Stack> stacks, std::string_view suffix,
                            int layer = kNoLayer);
@@ -77,6 +80,8 @@ class ProgramBuilder {
   absl::StatusOr<kernels::StepProgram> Finish();
 
  private:
+  // A tensor of floats in the file's type, whatever type is requested.
+  kernels::WeightId Unconverted(Part part, int64_t rows, int64_t cols, int layer);
   // Null, with the error kept, when it is missing or has another shape. `shape` of one entry also
   // fits [1, n].
   const load::Tensor* Find(Part part, std::string_view suffix, const Place& place,

@@ -35,6 +35,7 @@ enum class Part {
   kPostMlpNorm,
   // Of layers with experts.
   kRouter,
+  kSelectionBias,  // of the router's choice
   kSharedRouter,
   kSinks,
   kSharedGate,

@@ -21,6 +21,8 @@ import safetensors.torch
 import torch
 import transformers
 
+import routed_models
+
 HERE = pathlib.Path(__file__).resolve().parent
 VOCAB = 256
 PROMPT = 40
@@ -207,6 +209,7 @@ CHECKPOINTS = {
                                 torch.bfloat16, 1),
     "opt-untied": (opt(do_layer_norm_before=True, word_embed_proj_dim=64, tie_word_embeddings=False),
                    torch.float16, 1),
+    **routed_models.checkpoints(BASE, torch.bfloat16),
 }
 
 
@@ -233,6 +236,9 @@ def randomise(network, generator, dtype):
             else:
                 value = noise * (1.5 / parameter.shape[-1] ** 0.5)
             parameter.copy_(value.to(dtype).to(torch.float32))
+        for name, buffer in network.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(0.2 * torch.randn(buffer.shape, generator=generator))
 
 
 class RouterGaps:
@@ -245,8 +251,12 @@ class RouterGaps:
                 module.register_forward_hook(self.look)
 
     def look(self, module, _inputs, outputs):
-        best = torch.topk(outputs[0].float(), module.top_k + 1, dim=-1).values
-        self.smallest = min(self.smallest, float((best[:, -2] - best[:, -1]).min()))
+        keys, of_groups = routed_models.choice_keys(module, outputs[0])
+        for values, count in ((keys, module.top_k), (of_groups, getattr(module, "topk_group", None))):
+            if values is None or count == values.shape[-1]:
+                continue
+            best = torch.topk(values, count + 1, dim=-1).values
+            self.smallest = min(self.smallest, float((best[:, -2] - best[:, -1]).min()))
 
 
 def greedy(network, prompt):
@@ -277,9 +287,9 @@ def reference(folder):
 
 
 def in_bfloat16(network):
-    """The network as transformers loads it in bfloat16: rotary frequencies stay float32."""
+    """The network as transformers loads it in bfloat16: rotary frequencies and biases of routers stay float32."""
     frequencies = {name: buffer.clone() for name, buffer in network.named_buffers()
-                   if "inv_freq" in name}
+                   if "inv_freq" in name or name.endswith("e_score_correction_bias")}
     network = network.to(torch.bfloat16)
     for name, buffer in network.named_buffers():
         if name in frequencies:
@@ -358,7 +368,8 @@ def save_checkpoint(folder, network, dtype, shards):
     tensors = {}
     for name, tensor in network.state_dict().items():
         tensors.update(published(name, tensor, network.config.model_type))
-    tensors = {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
+    tensors = {name: tensor.to(torch.float32 if name.endswith("e_score_correction_bias") else dtype).contiguous()
+               for name, tensor in tensors.items()}
     if network.config.tie_word_embeddings:
         tensors.pop("lm_head.weight", None)
     if shards == 1:
@@ -476,16 +487,19 @@ def add_layer(writer, index, config, kinds):
         matrices[:3] = [("attn_qkv", q + 2 * kv, hidden)]
     if family in ("phi3", "glm4"):
         matrices += [("ffn_up", 2 * inter, hidden), ("ffn_down", hidden, inter)]
-    elif expert_count(config) == 0:
+    elif expert_count(config) == 0 or routed_models.is_dense(config, index):
         matrices += [("ffn_gate", inter, hidden), ("ffn_up", inter, hidden), ("ffn_down", hidden, inter)]
     # Four layers without a norm behind each block stay within what bfloat16 loses if they are quieter.
     spread = {"smollm3": 0.8}.get(family, 1.5)
     for place, (name, rows, cols) in enumerate(matrices):
         writer.add(f"blk.{index}.{name}.weight", (rows, cols), kinds[place % len(kinds)], 0.0,
                    spread / cols ** 0.5)
-    if expert_count(config) > 0:
+    if family in routed_models.ROUTED_FAMILIES and not routed_models.is_dense(config, index):
+        routed_models.add_experts(writer, index, config, kinds)
+    elif expert_count(config) > 0 and not routed_models.is_dense(config, index):
         add_experts(writer, index, config, kinds)
-    second = {"cohere": [], "cohere2": [], "gpt_oss": [("post_attention_norm", hidden)]}
+    second = {"cohere": [], "cohere2": [], "gpt_oss": [("post_attention_norm", hidden)],
+              "glm4_moe": [("post_attention_norm", hidden)]}
     norms = [("attn_norm", hidden)] + second.get(family, [("ffn_norm", hidden)])
     if family in ("qwen3", "qwen3_moe", "gemma3_text"):
         norms += [("attn_q_norm", config["head_dim"]), ("attn_k_norm", config["head_dim"])]
@@ -496,13 +510,13 @@ def add_layer(writer, index, config, kinds):
     if family == "gpt_oss":
         writer.add(f"blk.{index}.attn_sinks.weight", (config["num_attention_heads"],), TYPES.F32, 0.0, 1.0)
         writer.add(f"blk.{index}.attn_output.bias", (hidden,), TYPES.F32, 0.0, 0.1)
-    if family in ("qwen2", "qwen2_moe", "glm4", "gpt_oss"):
+    if family in ("qwen2", "qwen2_moe", "glm4", "glm4_moe", "gpt_oss"):
         for name, length in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
             writer.add(f"blk.{index}.{name}.bias", (length,), TYPES.F32, 0.0, 0.1)
 
 
 def expert_count(config):
-    return config.get("num_experts", config.get("num_local_experts", 0))
+    return config.get("num_experts", config.get("num_local_experts", config.get("n_routed_experts", 0)))
 
 
 def add_experts(writer, index, config, kinds):
@@ -585,6 +599,8 @@ def hugging_face_weights(values, config):
         if gemma and "norm" in name:
             value = value - 1.0  # the file has one added
         if name.startswith("blk."):
+            if int(name.split(".")[1]) >= config["num_hidden_layers"]:
+                continue
             _, index, part, suffix = name.split(".")
             if config["model_type"] == "gpt_oss":
                 entry = gpt_oss_weight(values, index, f"{part}.{suffix}")
@@ -596,6 +612,9 @@ def hugging_face_weights(values, config):
             if part == "ffn_gate_exps":
                 up = values[f"blk.{index}.ffn_up_exps.weight"]
                 result[f"model.layers.{index}.mlp.experts.gate_up_proj"] = numpy.concatenate([value, up], 1)
+                continue
+            if config["model_type"] in routed_models.ROUTED_FAMILIES and part in routed_models.NAMES:
+                result[f"model.layers.{index}.{routed_models.NAMES[part]}"] = value
                 continue
             if part in EXPERTS:
                 shape = (1, -1) if part == "ffn_gate_inp_shexp" else value.shape
@@ -612,7 +631,7 @@ def hugging_face_weights(values, config):
     return {name: torch.from_numpy(value.copy()) for name, value in result.items()}
 
 
-GGUF_ARCHITECTURES = {"gpt_oss": "gpt-oss", "gemma2": "gemma2", "phi3": "phi3", "glm4": "glm4", "granite": "granite",
+GGUF_ARCHITECTURES = {**routed_models.ARCHITECTURES, "gpt_oss": "gpt-oss", "gemma2": "gemma2", "phi3": "phi3", "glm4": "glm4", "granite": "granite",
                       "smollm3": "smollm3", "cohere": "command-r", "cohere2": "cohere2",
                       "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3_text": "gemma3"}
 Q = TYPES
@@ -684,13 +703,14 @@ GGUF_MODELS = {
                hidden_activation="gelu_pytorch_tanh", sliding_window=16, rope_theta=1000000.0,
                rope_local_base_freq=10000.0, tie_word_embeddings=True) | {"num_hidden_layers": 7},
         [[Q.Q5_0, Q.Q8_0, Q.Q4_0]] * 7, Q.Q8_0),
+    **routed_models.gguf_models(BASE),
 }
 
 
 def add_metadata(writer, config):
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
-    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_block_count(config["num_hidden_layers"] + config.get("num_nextn_predict_layers", 0))
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
@@ -717,6 +737,8 @@ def add_metadata(writer, config):
         writer.add_logit_scale(config["logits_scaling"])
     if "logit_scale" in config:
         writer.add_logit_scale(config["logit_scale"])
+    if config["model_type"] in routed_models.ROUTED_FAMILIES:
+        return routed_models.add_metadata(writer, config)
     if expert_count(config) > 0:
         writer.add_expert_count(expert_count(config))
         writer.add_expert_used_count(config["num_experts_per_tok"])
@@ -739,6 +761,7 @@ def write_gguf(folder, config, kinds, embedding, seed):
         writer.add("output.weight", (VOCAB, config["hidden_size"]), TYPES.Q8_0)
     for index in range(config["num_hidden_layers"]):
         add_layer(writer, index, config, kinds[index])
+    routed_models.add_further_layers(writer, config)
     return writer
 
 

@@ -141,7 +141,8 @@ TEST(AddedFamily, IsServedByItsLineAlone) {
                 .find("\"mamba\" is not served; served are Llama (2, 3), Mistral, Mixtral, Qwen2, "
                       "Qwen2.5, Qwen3, Qwen2-MoE, Qwen3-MoE, Gemma 2, Gemma 3 (text), gpt-oss, "
                       "Phi-3, Phi-4, "
-                      "SmolLM3, Granite 3, 4 (dense), GLM-4 (0414), Command-R (Cohere), "
+                      "SmolLM3, Granite 3, 4 (dense), GLM-4 (0414), GLM-4.5 to 4.7 (GLM-4-MoE), "
+                      "Command-R (Cohere), "
                       "Command-R7B, Command A (Cohere 2), OPT, Made Up (1)"),
             std::string::npos);
   const std::string bytes = load::GgufMaker().String("general.architecture", "mamba").Make(0);
@@ -150,7 +151,7 @@ TEST(AddedFamily, IsServedByItsLineAlone) {
   EXPECT_NE(StatusMessage(ModelConfigFromGguf(*gguf, "m", families).status())
                 .find("llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma2, gemma3, gpt-oss, phi3, "
                       "smollm3, granite, "
-                      "glm4, command-r, cohere2, madeup"),
+                      "glm4, glm4moe, command-r, cohere2, madeup"),
             std::string::npos);
   const auto known = json::Parse(R"({"model_type":"made_up_all"})");
   ASSERT_TRUE(known.ok());

@@ -182,7 +182,8 @@ TEST(ModelConfigJson, RefusesUnknownArchitecturesWithTheServedOnes) {
       "architecture \"MambaForCausalLM\" is not served; served are Llama (2, 3), Mistral, "
       "Mixtral, Qwen2, Qwen2.5, Qwen3, Qwen2-MoE, Qwen3-MoE, Gemma 2, Gemma 3 (text), gpt-oss, "
       "Phi-3, "
-      "Phi-4, SmolLM3, Granite 3, 4 (dense), GLM-4 (0414), Command-R (Cohere), Command-R7B, "
+      "Phi-4, SmolLM3, Granite 3, 4 (dense), GLM-4 (0414), GLM-4.5 to 4.7 (GLM-4-MoE), Command-R "
+      "(Cohere), Command-R7B, "
       "Command A (Cohere 2), OPT");
   ExpectRefused("{}", "architecture \"\" is not served");
 }
@@ -379,7 +380,7 @@ TEST(ModelConfigGguf, RefusesByName) {
                 .find("m.gguf: general.architecture \"rwkv7\" is not served; served in GGUF are "
                       "llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma2, gemma3, gpt-oss, phi3, "
                       "smollm3, granite, "
-                      "glm4, command-r, cohere2"),
+                      "glm4, glm4moe, command-r, cohere2"),
             std::string::npos);
   const absl::StatusOr<ModelConfig> missing =
       FromGguf(GgufMaker().String("general.architecture", "llama").Make(0));
