@@ -26,6 +26,7 @@ constexpr Command kCommands[] = {
     {"doctor", "look whether this machine can serve, and say what to do", RunDoctor, true},
     {"top", "watch a server: its workers, queues, batches, caches and tokens", RunTop, true},
     {"bench", "generate load and report how fast a server answers", RunBench, true},
+    {"run-batch", "answer a file of requests, in OpenAI's batch format", RunRunBatch, true},
     {"trace", "show the life of one request", RunTrace, true},
     {"make-weights", "write a model of a true shape whose weights come from a seed", RunMakeWeights,
      true},

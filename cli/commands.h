@@ -44,6 +44,7 @@ int RunTop(const CommandInputs& inputs);
 int RunTrace(const CommandInputs& inputs);
 int RunBench(const CommandInputs& inputs);
 int RunMakeWeights(const CommandInputs& inputs);
+int RunRunBatch(const CommandInputs& inputs);
 int RunParse(const CommandInputs& inputs);
 int RunConfig(const CommandInputs& inputs);
 int RunCompletion(const CommandInputs& inputs);

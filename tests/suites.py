@@ -53,6 +53,7 @@ SUITES = [
     tests("load-tool", (LONG,), 1.5, "tests/conformance/load_tool_test.py"),
     tests("process", BOTH, 1.0, "tests/process/serve_test.py"),
     tests("commands", BOTH, 0.8, "tests/process/commands_test.py", "tests/process/chat_test.py"),
+    tests("batch", BOTH, 0.5, "tests/process/batch_test.py"),
     tests("supply", BOTH, 0.6, "tests/supply"),
     tests("packages", BOTH, 0.7, "tests/package"),
     tests("traces", BOTH, 0.4, "tests/traces"),

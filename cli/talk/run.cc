@@ -70,15 +70,6 @@ void AddFlags(RunArguments& run, config::Schema& schema) {
       {.name = "models-dir", .help = "Further folder of named models.", .target = &run.folders});
 }
 
-// The child reads no settings of other commands, nor a port that is taken.
-config::Environment ChildEnvironment(const config::Environment& environment) {
-  config::Environment kept;
-  for (const auto& [name, value] : environment) {
-    if (!name.starts_with("QUIRE_")) kept[name] = value;
-  }
-  return kept;
-}
-
 }  // namespace
 
 int RunModel(const CommandInputs& inputs) {
@@ -104,7 +95,7 @@ int RunModel(const CommandInputs& inputs) {
                                    "--workers=" + std::to_string(run.workers)};
   if (!run.chat_template.empty()) args.push_back("--chat-template=" + run.chat_template);
   const absl::StatusOr<std::unique_ptr<ServedChild>> served =
-      ServedChild::Start(args, ChildEnvironment(inputs.environment), *inputs.interrupted);
+      ServedChild::Start(args, inputs.environment, *inputs.interrupted);
   if (isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "\033[K");
   if (!served.ok()) return Failed("run", served.status());
   run.ask.url = (*served)->url();

@@ -46,7 +46,10 @@ absl::StatusOr<std::unique_ptr<ServedChild>> ServedChild::Start(
   std::vector<std::string> words = {ExecutablePath(), "serve"};
   words.insert(words.end(), args.begin(), args.end());
   std::vector<std::string> variables;
-  for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
+  for (const auto& [name, value] : environment) {
+    // It reads no settings of other commands, nor a port that is taken.
+    if (!name.starts_with("QUIRE_")) variables.push_back(name + "=" + value);
+  }
   const std::vector<char*> argv = Pointers(words), envp = Pointers(variables);
   const pid_t parent = getpid();
   const pid_t pid = fork();

@@ -18,8 +18,8 @@ namespace quire::cli {
 
 class ServedChild {
  public:
-  // Waits until it serves. UNAVAILABLE with its last words when it ends before; CANCELLED when
-  // `cancelled` becomes true.
+  // Waits until it serves; its environment goes without settings of Quire. UNAVAILABLE with its
+  // last words when it ends before; CANCELLED when `cancelled` becomes true.
   static absl::StatusOr<std::unique_ptr<ServedChild>> Start(const std::vector<std::string>& args,
                                                             const config::Environment& environment,
                                                             const std::atomic<bool>& cancelled);

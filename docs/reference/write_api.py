@@ -86,6 +86,7 @@ AGENT_FIELDS = {
         "max_output_tokens": "at most so many, and at most what the context has room for",
         "top_logprobs": "how many of the best beside the chosen token, 0 to 20",
         "stream": "events instead of one answer",
+        "priority": "the lower number first, within what the tenant may",
         "prompt_cache_key": "names the session, like the header `x-session-id`",
         "previous_response_id": "refused with the code `previous_response_not_found`: send the whole conversation",
         "truncation": "taken; a prompt that is too long is refused, and nothing is cut away",

@@ -95,6 +95,13 @@ FieldError ReadSamplingField(V value, N name, D draft) {
   return FindSamplingField(name)->read(value, name, draft.out.generate.sampling);
 }
 
+FieldError ReadPriority(V value, N name, D draft) {
+  std::optional<int32_t> priority;
+  FieldError problem = ReadInt(value, name, priority);
+  if (!problem) draft.out.generate.priority = *priority;
+  return problem;
+}
+
 FieldError Ignore(V, N, Draft&) { return std::nullopt; }
 
 FieldError OnlyFalse(V value, N name, Draft&) {
@@ -156,6 +163,7 @@ constexpr Field kFields[] = {
     {"repetition_penalty", ReadSamplingField},
     {"logit_bias", ReadSamplingField},
     {"ignore_eos", ReadSamplingField},
+    {"priority", ReadPriority},
     {"store", Ignore},
     {"metadata", Ignore},
     {"client_metadata", Ignore},

@@ -79,6 +79,7 @@ TEST(ResponsesRequest, EveryKindOfItemBecomesAMessage) {
 TEST(ResponsesRequest, FieldsReachThePipeline) {
   const AgentRequest request = Read(Body(
       R"("stream":true,"max_output_tokens":9,"temperature":0.5,"top_p":0.9,"top_logprobs":2,
+         "priority":7,
          "include":["message.output_text.logprobs"],"reasoning":{"effort":"high","summary":"auto"},
          "text":{"format":{"type":"json_schema","name":"n","strict":true,
                  "schema":{"type":"object","properties":{"b":{},"a":{}}}},"verbosity":"low"},
@@ -86,6 +87,7 @@ TEST(ResponsesRequest, FieldsReachThePipeline) {
          "metadata":{"k":"v"},"truncation":"auto","service_tier":"auto","new_field":1)"));
   const GenerateRequest& generate = request.generate;
   EXPECT_EQ(generate.model, "demo");
+  EXPECT_EQ(generate.priority, 7);
   EXPECT_TRUE(request.stream && generate.streaming && generate.read_answer);
   EXPECT_EQ(generate.sampling.max_tokens, 9);
   EXPECT_TRUE(generate.sampling.max_tokens_at_most);
