@@ -235,7 +235,7 @@ FetchOptions FetchOptionsOf(const PullOptions& options) {
 }
 
 std::string StoredPath(const Source& source, const std::string& store) {
-  const std::string folder = FolderOf(source, store);
+  std::string folder = FolderOf(source, store);
   if (NotedOrigin(folder) != OriginOf(source)) return "";
   const std::string path = folder + "/" + source.file.substr(source.file.rfind('/') + 1);
   std::error_code error;

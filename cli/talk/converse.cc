@@ -32,7 +32,7 @@ absl::Status Answer(Conversation& conversation, const TalkSettings& talk,
   body["stream"] = true;
   SetSampling(options, body);
   AnswerText answer(terminal && talk.colours, terminal ? &painter : nullptr);
-  const absl::Status asked = Ask(options, "/v1/chat/completions", body, interrupted, answer);
+  absl::Status asked = Ask(options, "/v1/chat/completions", body, interrupted, answer);
   std::fputs("\n", stdout);
   std::fflush(stdout);
   if (!asked.ok() && !absl::IsCancelled(asked)) return asked;

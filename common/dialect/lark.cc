@@ -63,7 +63,7 @@ std::string Lark::Text(std::string_view text) const {
 }
 
 std::string Lark::Name(char first, std::string_view body) {
-  const std::string name = first + std::to_string(++count_);
+  std::string name = first + std::to_string(++count_);
   rules_ += name + ": " + std::string(body) + "\n";
   return name;
 }

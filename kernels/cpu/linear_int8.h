@@ -21,7 +21,7 @@ constexpr int Int8Prefetch(DType type, int rows) {
 template <class V, DType kType, int kRows, int kPanels>
 [[gnu::noinline]] void Int8DirectPanels(const std::byte* const (&panels)[kPanels], int64_t k,
                                         const int32_t* x, float* totals) {
-  constexpr int kGroup = kRows < 4 ? kRows : 4;
+  constexpr int kGroup = std::min(kRows, 4);
   constexpr int kGroups = kRows / kGroup;
   constexpr Int8Form kForm = Int8FormOf(kType);
   constexpr int kAhead = Int8Prefetch(kType, kRows);

@@ -14,6 +14,8 @@
 namespace quire::kernels::test {
 namespace {
 
+int Signed(std::byte byte) { return static_cast<int8_t>(byte); }
+
 // 32 k of one row of weights.
 struct CodeBlock {
   std::array<int, 32> code{};  // offset and zero taken off
@@ -52,7 +54,7 @@ void ReadSuper(DType type, const std::byte* at, int group, CodeBlock& block) {
   }
   if (type == DType::kIQ4_XS) {
     gguf::ReadTableCodes(type, at, group, q);
-    for (int i = 0; i < 32; ++i) block.code[i] = gguf::TableOf(type)[q[i]];
+    for (int i = 0; i < 32; ++i) block.code[i] = int{gguf::TableOf(type)[q[i]]};
     block.d = HalfAt(at);
     block.step = static_cast<float>(gguf::ReadIq4Scale(at, group));
     return;
@@ -61,7 +63,7 @@ void ReadSuper(DType type, const std::byte* at, int group, CodeBlock& block) {
   for (int h = 0; h < 2; ++h) {
     const int index = 2 * group + h;
     if (type == DType::kQ6_K) {
-      block.half[h] = static_cast<int8_t>(at[gguf::kQ6Scales + index]);
+      block.half[h] = Signed(at[gguf::kQ6Scales + index]);
     } else if (type == DType::kQ3_K) {
       block.half[h] = gguf::ReadQ3Scale(at, index);
     } else {
@@ -111,10 +113,10 @@ CodeBlock ReadBlock(const WeightSource& source, int64_t row, int64_t index) {
     ReadSuper(type, at, group, block);
   } else if (type == DType::kQ8_0) {
     block.d = HalfAt(at);
-    for (int i = 0; i < 32; ++i) block.code[i] = static_cast<int8_t>(at[2 + i]);
+    for (int i = 0; i < 32; ++i) block.code[i] = Signed(at[2 + i]);
   } else if (gguf::HasTable(type)) {
     gguf::ReadTableCodes(type, at, 0, q);
-    for (int i = 0; i < 32; ++i) block.code[i] = gguf::TableOf(type)[q[i]];
+    for (int i = 0; i < 32; ++i) block.code[i] = int{gguf::TableOf(type)[q[i]]};
     block.d = type == DType::kMXFP4 ? std::ldexp(1.0f, gguf::U8(at) - 128) : HalfAt(at);
   } else {
     gguf::ReadSimple(type, at, q);

@@ -108,7 +108,7 @@ Answer Parse(const Forcing& forcing, const Marked& marked, const std::vector<Tok
 class Walker {
  public:
   Walker(const Forcing& forcing, const Marked& marked, uint32_t seed)
-      : forcing_(forcing), marked_(marked), random_(seed) {
+      : marked_(marked), random_(seed) {
     for (const Trigger& trigger : forcing.dialect->triggers) Likes(trigger.mark.text);
     for (const Mark& mark : forcing.dialect->openers) Likes(mark.text);
     Likes(forcing.dialect->tagged.value_end);
@@ -173,7 +173,6 @@ class Walker {
     return from[random_() % from.size()];
   }
 
-  const Forcing& forcing_;
   const Marked& marked_;
   std::mt19937 random_;
   std::vector<std::string> liked_;
