@@ -8,8 +8,19 @@ set(QUIRE_ISA_avx512vnni ${QUIRE_ISA_avx512} -mavx512vnni)
 set(QUIRE_ISA_avx512bf16 ${QUIRE_ISA_avx512vnni} -mavx512bf16)
 set(QUIRE_ISA_amx ${QUIRE_ISA_avx512bf16} -mamx-tile -mamx-bf16 -mamx-int8)
 
-# The two precompiled headers, each carried by a target of its own.
+# libquire.so holds these rooms: their code runs at any address, and shows others nothing but its C functions.
+set(QUIRE_IN_LIBRARY "^(common|kernels|worker|library|router)(/|$)")
+function(quire_for_library name)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
+                                           VISIBILITY_INLINES_HIDDEN ON)
+endfunction()
+
+# The precompiled headers, each carried by a target of its own.
 if(QUIRE_USE_PCH)
+  file(WRITE ${CMAKE_BINARY_DIR}/pch/empty_library.cc "")
+  add_library(quire_library_pch STATIC ${CMAKE_BINARY_DIR}/pch/empty_library.cc)
+  quire_for_library(quire_library_pch)
+  target_precompile_headers(quire_library_pch PRIVATE ${QUIRE_PCH_HEADERS})
   file(WRITE ${CMAKE_BINARY_DIR}/pch/empty.cc "")
   file(WRITE ${CMAKE_BINARY_DIR}/pch/empty_test.cc "")
   add_library(quire_pch STATIC ${CMAKE_BINARY_DIR}/pch/empty.cc)
@@ -132,7 +143,12 @@ function(quire_folder path)
     quire_watch_less("${sources}")
     quire_take_plain(${path} ${name} sources)
     add_library(${name} STATIC ${sources})
-    quire_use_pch(${name} quire_pch)
+    if(path MATCHES ${QUIRE_IN_LIBRARY})
+      quire_for_library(${name})
+      quire_use_pch(${name} quire_library_pch)
+    else()
+      quire_use_pch(${name} quire_pch)
+    endif()
     if(NOT path MATCHES "^kernels/cuda/")  # of these the worker takes single objects, without what the plugin has
       quire_join_sources(${name})
     endif()
@@ -141,6 +157,28 @@ function(quire_folder path)
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE ${links} ${ARG_LIBS} Threads::Threads)
   endif()
+endfunction()
+
+# All programs, and what stands in for others in tests of programs: what the suites in Python start.
+add_custom_target(quire_programs)
+
+# quire_shared_library(name DEPS folder...): all of one folder as lib<name>.so in the build folder's lib/. It shows what
+# library/symbols.map lists, and finds first what stands beside it. A sanitizer's runtime would have to come with it.
+function(quire_shared_library name)
+  if(QUIRE_SANITIZED OR QUIRE_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
+  quire_target_name(${ARG_DEPS} folder)
+  file(WRITE ${CMAKE_BINARY_DIR}/empty_${name}.cc "")
+  add_library(${name}_shared SHARED ${CMAKE_BINARY_DIR}/empty_${name}.cc)
+  target_link_libraries(${name}_shared PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,${folder}>)
+  target_link_options(${name}_shared PRIVATE -Wl,--as-needed -Wl,--no-undefined -Wl,--disable-new-dtags
+                      -Wl,--version-script=${CMAKE_SOURCE_DIR}/library/symbols.map)
+  set_target_properties(${name}_shared PROPERTIES OUTPUT_NAME ${name} BUILD_RPATH "$ORIGIN"
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+  set_property(TARGET ${name}_shared APPEND PROPERTY LINK_DEPENDS ${CMAKE_SOURCE_DIR}/library/symbols.map)
+  add_dependencies(quire_programs ${name}_shared)
 endfunction()
 
 # quire_program(name main.cc DEPS folder...): one executable, in the build folder's bin/.
@@ -158,8 +196,6 @@ function(quire_program name source)
   add_dependencies(quire_programs ${name})
 endfunction()
 
-# All programs, and what stands in for others in tests of programs: what the suites in Python start.
-add_custom_target(quire_programs)
 
 # quire_test(path [COMPUTES] DEPS folder... [SOURCES further files] [options of cmake/ctest.cmake]): tests/<path>/*_test.cc
 # as one GoogleTest binary. Its own files are not optimised, which halves the time that they take to compile, unless it

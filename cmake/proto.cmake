@@ -24,6 +24,7 @@ if(QUIRE_PLAIN_BUILD)
 elseif(QUIRE_PROTO_SOURCES)
   add_library(quire_proto STATIC ${QUIRE_PROTO_SOURCES})
   target_compile_options(quire_proto PRIVATE -w)
+  set_target_properties(quire_proto PROPERTIES POSITION_INDEPENDENT_CODE ON)  # libquire.so holds it
   if(QUIRE_ASAN)
     target_compile_options(quire_proto PRIVATE -fno-sanitize=all)
   endif()

@@ -251,6 +251,7 @@ quire_test(router/front BOTH NOT_QUICK MINUTES 1.0 ASAN_MINUTES 1.0
   THREADS * -TlsEdge.GrpcGoesThroughTheGuardToo  # OpenSSL under gRPC's library is not instrumented
   DEPS router/front router/grpc/oip)
 quire_test(router/config DEPS router)
+quire_test(library DEPS library)
 quire_test(cli/pull DEPS cli/pull)
 quire_test(cli RELEASE DEPS cli)
 if(TARGET test_cli AND TARGET fake_nvml_libnvidia-ml.so.1)

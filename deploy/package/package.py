@@ -3,9 +3,9 @@
 
   package.py deb|tarball|wheel BUILD/bin OUT
 
-Prints the file's path. Each holds quire, its router and its worker, the demo model, manual pages, licences and a bill of
-materials (SPDX 2.3). Tarball and wheel carry their libraries in lib/quire, where the programs look first; the Debian
-package names Debian's.
+Prints the file's path. Each holds quire, its router and its worker, libquire.so with its header, the demo model, manual
+pages, licences and a bill of materials (SPDX 2.3). Tarball and wheel carry their libraries in lib/quire, where the programs
+look first and libquire.so is; the Debian package names Debian's. The wheel has the Python package on top.
 """
 import base64
 import gzip
@@ -28,6 +28,8 @@ sys.path.insert(0, str(ROOT / "deploy" / "docker"))
 import root  # noqa: E402
 
 PROGRAMS = root.PROGRAMS["worker"]
+LIBRARY = "libquire.so"
+PYTHON = ROOT / "library" / "python" / "quire"
 # What glibc consists of: it comes from the machine.
 GLIBC = re.compile(r"/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util|anl|mvec|nss_[a-z]+)\.so[^/]*)$")
 DISTRIBUTION = "quire_llm"
@@ -48,13 +50,22 @@ def glibc_needed(paths):
     return max(found)
 
 
+def binaries(programs):
+    """The programs and the library of a build."""
+    return [*[programs / one for one in PROGRAMS], programs.parent / "lib" / LIBRARY]
+
+
 def lay_out(programs, prefix, name, with_libraries):
-    """bin, share and, for packages that stand alone, lib/quire below `prefix`. Returns (libraries, Debian's packages)."""
-    sources = [programs / one for one in PROGRAMS]
+    """bin, include, lib and share below `prefix`, lib/quire for packages that stand alone. Returns (libraries, Debian's
+    packages)."""
+    sources = binaries(programs)
     for source in sources:
         to = prefix / "bin" / source.name
+        if source.name == LIBRARY:
+            to = prefix / "lib" / ("quire" if with_libraries else "x86_64-linux-gnu") / LIBRARY
         root.put(source, to, executable=True)
-        subprocess.run(["strip", to], check=True)
+        subprocess.run(["strip", "--strip-unneeded", to], check=True)
+    root.put(ROOT / "library" / "quire.h", prefix / "include" / "quire.h")
     found = [one for one in root.libraries(sources) if not GLIBC.search(one)]
     if with_libraries:
         for one in found:
@@ -94,7 +105,7 @@ def depends_of(programs):
     with tempfile.TemporaryDirectory() as name:
         (pathlib.Path(name) / "debian").mkdir()
         (pathlib.Path(name) / "debian" / "control").write_text("Source: quire\n\nPackage: quire\nArchitecture: amd64\n")
-        told = subprocess.run(["dpkg-shlibdeps", "-O", *[str(programs / one) for one in PROGRAMS]], cwd=name, check=True,
+        told = subprocess.run(["dpkg-shlibdeps", "-O", *[str(one) for one in binaries(programs)]], cwd=name, check=True,
                               capture_output=True, text=True).stdout
     return told.split("shlibs:Depends=", 1)[1].strip()
 
@@ -138,7 +149,7 @@ if [ "$oldest" != "{glibc}" ]; then
   exit 1
 fi
 mkdir -p "$prefix"
-cp -R "$here/bin" "$here/lib" "$here/share" "$prefix/"
+cp -R "$here/bin" "$here/include" "$here/lib" "$here/share" "$prefix/"
 echo "installed; $prefix/bin/quire run demo"
 """
 
@@ -167,26 +178,6 @@ def make_tarball(programs, out):
     return made
 
 
-MODULE = '''"""Quire as a Python package: the programs, and the command `quire`."""
-import os
-import pathlib
-import sys
-
-__version__ = "{version}"
-HOME = pathlib.Path(__file__).resolve().parent / "_quire"
-
-
-def program(name="quire"):
-    """The path of a program: quire, quire-router or quire-worker."""
-    return str(HOME / "bin" / name)
-
-
-def main():
-    """Becomes the command `quire`."""
-    os.execv(program(), ["quire", *sys.argv[1:]])
-'''
-
-
 def make_wheel(programs, out):
     version = version_of(programs)
     with tempfile.TemporaryDirectory() as name:
@@ -195,7 +186,9 @@ def make_wheel(programs, out):
         lay_out(programs, home, "wheel", True)
         glibc = glibc_needed([*files_below(home / "bin"), *files_below(home / "lib")])
         tag = "py3-none-manylinux_%d_%d_x86_64" % glibc
-        (tree / "quire" / "__init__.py").write_text(MODULE.format(version=version))
+        for source in sorted(PYTHON.glob("*.py")):
+            root.put(source, tree / "quire" / source.name)
+        (tree / "quire" / "_version.py").write_text(f'__version__ = "{version}"\n')
         (tree / "quire" / "__main__.py").write_text("from quire import main\n\nmain()\n")
         info = tree / f"{DISTRIBUTION}-{version}.dist-info"
         (info / "licenses").mkdir(parents=True)

@@ -60,8 +60,11 @@ def asked(folder, quire):
     expect(answer.returncode == 0 and len(answer.stdout.split()) > 3, (answer.stdout, answer.stderr))
 
 
-def whole(share):
-    """Licence, bill of materials, manual and demo are inside."""
+def whole(share, library="lib/quire"):
+    """Licence, bill of materials, manual, demo, and the library with its header are inside."""
+    prefix = share.parent
+    expect((prefix / "include" / "quire.h").read_text() == (ROOT / "library" / "quire.h").read_text(), "the header")
+    expect((prefix / library / "libquire.so").stat().st_size > 10**6, "the library")
     bill = json.loads((share / "quire" / "sbom.spdx.json").read_text())
     expect({"libc6", "minijinja"} - {"libc6"} <= {p["name"] for p in bill["packages"]}, bill["packages"][:5])
     expect((share / "doc" / "quire" / "copyright").read_text().strip(), "the licence")
@@ -129,7 +132,7 @@ def test_the_debian_package_installs_with_what_it_depends_on(out, folder):
     expect(done.returncode == 0, done.stderr)
     state = subprocess.run(["dpkg-query", f"--admindir={admin}", "-W", "-f", "${Status}", "quire"], capture_output=True, text=True).stdout
     expect(state == "install ok installed", state)
-    whole(target / "usr" / "share")
+    whole(target / "usr" / "share", "lib/x86_64-linux-gnu")
     asked(target, "/usr/bin/quire")
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str
@@ -160,6 +163,17 @@ def test_the_wheel_brings_the_command_into_an_environment(out, folder):
     told = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     expect(re.fullmatch(r"\d+\.\d+\.\d+", told[0]) and os.access(told[1], os.X_OK), told)
     whole(pathlib.Path(told[1]).parents[1] / "share")
+    # The model answers inside Python, with the package's own library and demo.
+    code = ("from quire import LLM, SamplingParams\n"
+            "with LLM(model='demo') as llm:\n"
+            "    (output,) = llm.generate('Once upon a time', SamplingParams(temperature=0, max_tokens=8))\n"
+            "    print(output.outputs[0].text)\n"
+            "print([line.split()[-1] for line in open('/proc/self/maps') if 'libquire.so' in line][0])")
+    told = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=120, cwd=folder,
+                          env={"HOME": str(folder), "PATH": "/usr/bin:/bin"})
+    expect(told.returncode == 0, told.stderr[-2000:])
+    *text, path = told.stdout.splitlines()
+    expect(len(" ".join(text).split()) > 3 and pathlib.Path(path).is_relative_to(folder / "env"), told.stdout)
     for command in ([folder / "env" / "bin" / "quire"], [python, "-m", "quire"]):
         answer = subprocess.run([*command, *ASK], capture_output=True, text=True, timeout=120,
                                 env={"HOME": str(folder), "PATH": "/usr/bin:/bin"})
