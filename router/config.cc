@@ -333,6 +333,34 @@ void AddFailoverFlags(config::Schema& schema, RouterConfig& c) {
               .max = 1 << 20});
 }
 
+// Under `quire serve` alone.
+void AddMachineFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Group("Models of this machine");
+  schema.Add({.name = "keep-alive",
+              .help = "Under quire serve: time after which a model that nobody uses is unloaded.",
+              .target = &c.keep_alive,
+              .min = 0,
+              .max = 365 * kDayMs,
+              .default_text = "5m; for ever where one MODEL is served"});
+  schema.Add({.name = "max-loaded-models",
+              .help = "Under quire serve: models that are loaded at once; the one used least "
+                      "recently gives way.",
+              .target = &c.loading.shelf.max_loaded,
+              .min = 1,
+              .max = 64});
+  schema.Add({.name = "load-timeout",
+              .help = "Under quire serve: longest time that a request waits for its model to load.",
+              .target = config::InMicros(&c.loading.load_timeout),
+              .min = 1,
+              .max = kDayMs});
+  schema.Add({.name = "max-load-queue",
+              .help = "Under quire serve: requests that wait for models to load; more are refused "
+                      "with 503.",
+              .target = &c.loading.max_held,
+              .min = 1,
+              .max = 1 << 20});
+}
+
 void AddProcessFlags(config::Schema& schema, RouterConfig& c) {
   schema.Group("Process");
   schema.Add({.name = "drain-delay",
@@ -355,6 +383,12 @@ void AddProcessFlags(config::Schema& schema, RouterConfig& c) {
               .help = "With --check: says, too, which port cannot be had.",
               .target = &c.check_ports});
   config::AddReadyFlag(schema, c.ready_fd);
+  schema.Add({.name = "serve-fd",
+              .help = "Descriptor of the line to quire serve.",
+              .target = &c.serve_fd,
+              .min = -1,
+              .max = 1 << 20,
+              .hidden = true});
   config::AddCoreDumpsFlag(schema, c.core_dumps);
   config::AddRequestLogFlag(
       schema, "request that has ended: its tenant, tokens, attempts and times", c.request_log);
@@ -379,6 +413,7 @@ config::Schema MakeRouterSchema(RouterConfig& config) {
   AddWorkerFlags(schema, config);
   AddFailoverFlags(schema, config);
   AddModelFlags(schema, config);
+  AddMachineFlags(schema, config);
   AddProcessFlags(schema, config);
   return schema;
 }

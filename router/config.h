@@ -15,6 +15,7 @@
 #include "router/front/front.h"
 #include "router/grpc/services.h"
 #include "router/http/services.h"
+#include "router/loading/loading_pipeline.h"
 #include "router/pipeline/make_pipeline.h"
 
 namespace quire {
@@ -77,6 +78,9 @@ struct RouterConfig {
   config::Duration drain_delay{-1};  // not given: 5 s, on loopback none
   Micros drain_timeout = 30 * kMicrosPerSecond;
   int32_t ready_fd = -1;
+  int32_t serve_fd = -1;            // the line to `quire serve`
+  config::Duration keep_alive{-1};  // not given: the shelf's own
+  LoadingOptions loading;
   bool core_dumps = false;
   std::string request_log;           // empty: none
   std::string otlp_traces_endpoint;  // empty: by OTEL_EXPORTER_OTLP_ENDPOINT, or none

@@ -9,7 +9,7 @@ namespace {
 
 absl::Status CheckDiscovery(const RouterConfig& c) {
   if (c.pipeline.workers.empty() && c.worker_files.empty() && c.worker_dns.empty() &&
-      c.kubernetes.selector.empty()) {
+      c.kubernetes.selector.empty() && c.serve_fd < 0) {
     return InvalidArgument(
         "--worker is missing; give at least one, as in --worker 127.0.0.1:9000, or one of "
         "--worker-file, --worker-dns and --worker-k8s");

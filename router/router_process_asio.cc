@@ -19,6 +19,8 @@
 #include "router/grpc/inference_server.h"
 #include "router/grpc/oip/open_inference.h"
 #include "router/link/dialer_asio.h"
+#include "router/loading/loading_pipeline.h"
+#include "router/loading/serve_line_asio.h"
 #include "router/pipeline/make_pipeline.h"
 #include "router/process_options.h"
 #include "router/recent_text.h"
@@ -80,6 +82,11 @@ struct RouterProcess::State {
   absl::Status StartAdmin();
   absl::Status StartMetrics();
   void TraceRecords(PipelineOptions& options);
+  void JoinServe();
+  void ScrapeWorkers(const std::vector<serve::WorkerPlace>& places);
+  std::unique_ptr<Fetcher> FetcherOf(const std::string& probes);
+  // What the edges use.
+  Pipeline& served() { return loading != nullptr ? *loading : *pipeline; }
   std::function<void(RecentText::Done)> MetricsText();
   void Watch();
   void SayReady();
@@ -114,6 +121,8 @@ struct RouterProcess::State {
   std::unique_ptr<trace::Exporter> exporter;  // with tracing on
   std::unique_ptr<TraceSink> trace_sink;
   std::unique_ptr<Pipeline> pipeline;
+  std::unique_ptr<LoadingPipeline> loading;  // with --serve-fd, like the line
+  std::unique_ptr<ServeLine> serve_line;
   const DiscoveryRuntime discovery_runtime;
   std::unique_ptr<WorkerDiscovery> discovery;
   std::unique_ptr<Resolver> metrics_resolver;
@@ -155,6 +164,8 @@ int RouterProcess::Run() {
   state_->front.reset();
   state_->grpc.reset();
   state_->discovery.reset();
+  state_->serve_line.reset();
+  state_->loading.reset();
   state_->pipeline.reset();
   return 0;
 }
@@ -215,6 +226,7 @@ absl::Status RouterProcess::State::Start() {
   salt_key->Follow([this](const std::string& key) { pipeline->UseSaltKey(key); });
   QUIRE_ASSIGN_OR_RETURN(discovery,
                          WorkerDiscovery::Make(config, executor, discovery_runtime, metrics));
+  if (config.serve_fd >= 0) JoinServe();
   MakeServices();
   front = std::make_unique<Front>(
       executor.context(), *http_services, front_options,
@@ -236,7 +248,7 @@ absl::Status RouterProcess::State::Start() {
 }
 
 std::unique_ptr<HttpServices> RouterProcess::State::MakeHttpServices(const HttpLimits& limits) {
-  EdgeServices edge{executor, *pipeline, background, rng, counters, log, QUIRE_VERSION};
+  EdgeServices edge{executor, served(), background, rng, counters, log, QUIRE_VERSION};
   edge.memory = memory.process;
   return std::make_unique<HttpServices>(std::move(edge), limits);
 }
@@ -254,6 +266,10 @@ void RouterProcess::State::MakeServices() {
   http_services->fleet_is_open = !keys->required() && IsLoopback(config.front.host);
   http_services->guards_own_machine = http_services->fleet_is_open;
   http_services->allowed_hosts = config.allowed_hosts;
+  if (loading != nullptr) {
+    http_services->models = loading.get();
+    http_services->routes = &MachineRoutes();
+  }
   AddMemoryMetrics(memory.process, {"quire_router_client_memory_", "clients", "the router"},
                    metrics);
   AddBackgroundMetrics(background, metrics);
@@ -277,8 +293,40 @@ void RouterProcess::State::TraceRecords(PipelineOptions& options) {
   log.Info("traces are exported", {{"to", trace::ShownUrl(tracing.url)}});
 }
 
+// Models of this machine are loaded when they are asked for; `quire serve` does it.
+void RouterProcess::State::JoinServe() {
+  LoadingOptions options = config.loading;
+  options.shelf.keep_alive_is_given = config.keep_alive.milliseconds >= 0;
+  if (options.shelf.keep_alive_is_given) {
+    options.shelf.keep_alive = config.keep_alive.milliseconds * kMicrosPerMilli;
+  }
+  options.aliases = PoolRulesOf(config)->aliases;
+  LoadingRuntime runtime{
+      executor, log, metrics, [this](const serve::Order& order) { serve_line->Send(order); },
+      [this](const std::vector<serve::WorkerPlace>& places) { ScrapeWorkers(places); }};
+  loading = std::make_unique<LoadingPipeline>(*pipeline, std::move(options), std::move(runtime));
+  serve_line =
+      std::make_unique<ServeLine>(executor.context(), config.serve_fd, log,
+                                  [this](const serve::News& news) { loading->Heard(news); });
+}
+
+std::unique_ptr<Fetcher> RouterProcess::State::FetcherOf(const std::string& probes) {
+  return MakeAsioFetcher({.server = "http://" + probes, .token_file = "", .ca_file = ""},
+                         executor.context(), *metrics_resolver, files);
+}
+
+void RouterProcess::State::ScrapeWorkers(const std::vector<serve::WorkerPlace>& places) {
+  if (worker_metrics == nullptr) return;
+  std::vector<WorkerMetrics::Worker> workers;
+  for (const serve::WorkerPlace& place : places) {
+    if (workers.size() == kMaxWorkerMetrics || !CheckTarget(place.probes).ok()) continue;
+    workers.push_back({place.label, FetcherOf(place.probes)});
+  }
+  worker_metrics->Replace(std::move(workers));
+}
+
 std::function<void(RecentText::Done)> RouterProcess::State::MetricsText() {
-  if (config.worker_metrics.empty()) {
+  if (config.worker_metrics.empty() && loading == nullptr) {
     (void)WorkerMetricsFailures(metrics);
     recent_metrics = std::make_unique<RecentText>(
         executor.clock(), memory.process,
@@ -287,11 +335,7 @@ std::function<void(RecentText::Done)> RouterProcess::State::MetricsText() {
   }
   metrics_resolver = MakeThreadResolver(executor, LookUpBySystem);
   std::vector<std::unique_ptr<Fetcher>> fetchers;
-  for (const std::string& probes : config.worker_metrics) {
-    fetchers.push_back(
-        MakeAsioFetcher({.server = "http://" + probes, .token_file = "", .ca_file = ""},
-                        executor.context(), *metrics_resolver, files));
-  }
+  for (const std::string& probes : config.worker_metrics) fetchers.push_back(FetcherOf(probes));
   worker_metrics = std::make_unique<WorkerMetrics>(std::move(fetchers), metrics, executor);
   recent_metrics = std::make_unique<RecentText>(
       executor.clock(), memory.process,
@@ -338,7 +382,7 @@ void RouterProcess::State::After(Micros delay, void (State::*step)()) {
 // Until the first worker would serve a request.
 void RouterProcess::State::Watch() {
   if (draining) return;
-  if (pipeline->Ready() && pipeline->Healthy()) {
+  if (served().Ready() && served().Healthy()) {
     SayReady();
   } else {
     After(kWatchInterval, &State::Watch);
@@ -362,7 +406,7 @@ void RouterProcess::State::SayReady() {
     if (config.ready_fd > 2) close(config.ready_fd);
     return;  // the supervisor announces it
   }
-  const std::vector<ModelEntry> models = pipeline->Models();
+  const std::vector<ModelEntry> models = served().Models();
   const std::string model = models.empty() ? "" : models.front().name;
   std::printf(
       "ready: %s://%s serves %s\n"
@@ -381,7 +425,7 @@ void RouterProcess::State::OnSignal(int signal) {
   int64_t delay_ms = config.drain_delay.milliseconds;
   if (delay_ms < 0) delay_ms = IsLoopback(config.front.host) ? 0 : kDefaultDrainDelayMs;
   log.Info("draining",
-           {{"signal", signal}, {"delay_ms", delay_ms}, {"requests", pipeline->LiveRequests()}});
+           {{"signal", signal}, {"delay_ms", delay_ms}, {"requests", served().LiveRequests()}});
   http_services->leaving = true;
   if (metrics_services) metrics_services->leaving = true;
   grpc->StartDraining();
@@ -389,7 +433,7 @@ void RouterProcess::State::OnSignal(int signal) {
 }
 
 void RouterProcess::State::Drain() {
-  pipeline->StartDraining();
+  served().StartDraining();
   front->StartDraining();
   drain_deadline = executor.clock().Now() + config.drain_timeout;
   // Asks clients to go elsewhere with new requests, and waits for running calls.
@@ -402,7 +446,7 @@ void RouterProcess::State::Drain() {
 
 void RouterProcess::State::AwaitEnd() {
   const Micros now = executor.clock().Now();
-  if (pipeline->LiveRequests() == 0) {
+  if (served().LiveRequests() == 0) {
     if (flush_deadline == 0) flush_deadline = std::max(drain_deadline, now + kFlushTimeout);
     if (front->http_connections() == 0 || now >= flush_deadline) {
       Leave();
@@ -410,10 +454,10 @@ void RouterProcess::State::AwaitEnd() {
     }
   } else if (now >= drain_deadline) {
     log.Warning("--drain-timeout has passed: running requests are ended",
-                {{"requests", pipeline->LiveRequests()}});
-    pipeline->EndAll({ApiCode::kUnavailable,
-                      "this router is shutting down; another one can go on with the answer", "",
-                      1000});
+                {{"requests", served().LiveRequests()}});
+    served().EndAll({ApiCode::kUnavailable,
+                     "this router is shutting down; another one can go on with the answer", "",
+                     1000});
   }
   After(kWatchInterval, &State::AwaitEnd);
 }

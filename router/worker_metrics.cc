@@ -27,10 +27,11 @@ struct WorkerMetrics::Reader final : FetchReceiver {
 
 WorkerMetrics::WorkerMetrics(std::vector<std::unique_ptr<Fetcher>> fetchers, Metrics& metrics,
                              Executor& executor)
-    : fetchers_(std::move(fetchers)),
-      metrics_(metrics),
-      executor_(executor),
-      failures_(WorkerMetricsFailures(metrics)) {}
+    : metrics_(metrics), executor_(executor), failures_(WorkerMetricsFailures(metrics)) {
+  for (std::unique_ptr<Fetcher>& fetcher : fetchers) {
+    workers_.push_back({std::to_string(workers_.size()), std::move(fetcher)});
+  }
+}
 
 Counter& WorkerMetricsFailures(Metrics& metrics) {
   return metrics.AddCounter({"quire_router_worker_metrics_failures_total",
@@ -41,23 +42,30 @@ WorkerMetrics::~WorkerMetrics() = default;
 
 void WorkerMetrics::Ask(std::function<void(std::string)> done) {
   waiting_.push_back(std::move(done));
-  if (!readers_.empty()) return;
-  unread_ = fetchers_.size();
-  for (const std::unique_ptr<Fetcher>& fetcher : fetchers_) {
+  if (waiting_.size() > 1) return;
+  if (replacement_) workers_ = *std::exchange(replacement_, std::nullopt);
+  unread_ = workers_.size();
+  for (const Worker& worker : workers_) {
     Reader& reader = *readers_.emplace_back(std::make_unique<Reader>(*this));
-    reader.fetch = fetcher->Get("/metrics", kWorkerMetricsPatience, reader);
+    reader.fetch = worker.fetcher->Get("/metrics", kWorkerMetricsPatience, reader);
   }
+  if (unread_ == 0) Finish();
 }
+
+void WorkerMetrics::Replace(std::vector<Worker> workers) { replacement_ = std::move(workers); }
 
 // The answer is made in a separate turn: a reader that calls back here must not be destroyed yet.
 void WorkerMetrics::OnRead() {
-  if (--unread_ > 0) return;
+  if (--unread_ == 0) Finish();
+}
+
+void WorkerMetrics::Finish() {
   executor_.Post([this, alive = std::weak_ptr(alive_)] {
     if (alive.expired()) return;
     for (const auto& reader : readers_) failures_.Add(reader->good ? 0 : 1);
     std::vector<MetricsPart> parts = {{"", metrics_.Render()}};
     for (size_t i = 0; i < readers_.size(); ++i) {
-      if (readers_[i]->good) parts.push_back({std::to_string(i), std::move(readers_[i]->text)});
+      if (readers_[i]->good) parts.push_back({workers_[i].label, std::move(readers_[i]->text)});
     }
     readers_.clear();
     const std::string text = MergeMetrics(parts);

@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,14 +34,23 @@ class WorkerMetrics {
                 Executor& executor);
   ~WorkerMetrics();
 
+  struct Worker {
+    std::string label;
+    std::unique_ptr<Fetcher> fetcher;
+  };
+  // Other workers from the next time on.
+  void Replace(std::vector<Worker> workers);
+
   // Calls `done` once, later, with everything as one text.
   void Ask(std::function<void(std::string)> done);
 
  private:
   struct Reader;
   void OnRead();
+  void Finish();
 
-  std::vector<std::unique_ptr<Fetcher>> fetchers_;
+  std::vector<Worker> workers_;
+  std::optional<std::vector<Worker>> replacement_;  // for when the scrape under way has ended
   Metrics& metrics_;
   Executor& executor_;
   Counter& failures_;

@@ -52,6 +52,7 @@ SUITES = [
     tests("coding-agents", (LONG,), 1.0, "tests/conformance/coding_agents_test.py"),
     tests("load-tool", (LONG,), 1.5, "tests/conformance/load_tool_test.py"),
     tests("process", BOTH, 1.0, "tests/process/serve_test.py"),
+    tests("models", BOTH, 0.5, "tests/process/models_test.py"),
     tests("commands", BOTH, 0.8, "tests/process/commands_test.py", "tests/process/chat_test.py"),
     tests("batch", BOTH, 0.5, "tests/process/batch_test.py"),
     tests("library", BOTH, 0.9, "tests/library"),

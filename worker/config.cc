@@ -200,6 +200,13 @@ void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
               .target = config::InMicros(&c.ranks.step_timeout_us),
               .min = 100,
               .max = 3600e3});
+  schema.Add({.name = "max-memory",
+              .help = "Memory of the machine that the worker plans for, at most: quire serve deals "
+                      "it out among models.",
+              .target = &c.max_memory,
+              .min = 0,
+              .max = static_cast<double>(int64_t{1} << 50),
+              .default_text = "what is to be had here"});
   schema.Add({.name = "workers-on-host",
               .help = "Workers that share this machine's threads and memory.",
               .target = &c.workers_on_host,

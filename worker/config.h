@@ -51,6 +51,10 @@ struct WorkerConfig {
   int32_t tensor_parallel_size = 1;
   std::string rank_backend = "thread";
   int32_t workers_on_host = 1;
+  config::Bytes max_memory{0};  // 0: the memory of this machine
+  int64_t AtMostMaxMemory(int64_t bytes) const {
+    return max_memory.value > 0 && max_memory.value < bytes ? max_memory.value : bytes;
+  }
 
   std::string listen = "127.0.0.1:9000";
   int32_t http_port = 9001;

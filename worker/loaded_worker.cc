@@ -162,16 +162,13 @@ load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
   const kernels::StepProgram& program = worker_->model->program;
   const MemoryLimit limit = UsableMemory(ReadMemoryFiles("/"));
   load::MemoryRequest request;
-  request.usable_bytes = limit.usable_bytes;
-  request.limited_by_cgroup = limit.from_cgroup;
+  request.usable_bytes = config_.AtMostMaxMemory(limit.usable_bytes);
+  request.limited_by_cgroup =
+      limit.from_cgroup && device_.gpus.empty() && config_.plan_memory.value == 0;
   if (!device_.gpus.empty()) {  // of those, whatever the machine itself has
     request.usable_bytes = PlannedBytes(device_) * config_.tensor_parallel_size;
-    request.limited_by_cgroup = false;
   }
-  if (config_.plan_memory.value > 0) {
-    request.usable_bytes = config_.plan_memory.value;
-    request.limited_by_cgroup = false;
-  }
+  if (config_.plan_memory.value > 0) request.usable_bytes = config_.plan_memory.value;
   // Each rank has its share of the machine, and the plan is one rank's.
   request.workers = config_.workers_on_host * config_.tensor_parallel_size;
   if (const LinkedDevice* device = FindLinkedDevice(config_.device)) {
@@ -232,6 +229,7 @@ void WorkerLoader::Steps::SayPlan() const {
     log_.Warning("the model's whole context does not fit in memory",
                  {{"context", model.program.max_positions}, {"max_model_len", max_model_len_}});
   }
+  worker_->planned_bytes = plan.weight_bytes + plan.workspace_bytes + plan.kv_bytes;
   worker_->memory_line = "weights " + load::BytesText(plan.weight_bytes) + ", workspace " +
                          load::BytesText(plan.workspace_bytes) + ", kv cache " +
                          load::BytesText(plan.kv_bytes) + ", grammars " +

@@ -50,8 +50,9 @@ struct LoadedWorker {
   RankGroup* ranks = nullptr;  // the runner, when it is a group
   std::unique_ptr<EngineMetrics> metrics;
   std::unique_ptr<Engine> engine;
-  WorkerHello hello;        // epoch and worker_id are main's
-  std::string memory_line;  // the memory plan in one line
+  WorkerHello hello;          // epoch and worker_id are main's
+  int64_t planned_bytes = 0;  // weights, workspace and cache
+  std::string memory_line;    // the memory plan in one line
   load::MemoryPlan plan;
 };
 

@@ -290,6 +290,7 @@ class Service {
     line["model"] = worker_.hello.served_names.front();
     line["model_id"] = worker_.hello.model_id;
     line["memory"] = worker_.memory_line;
+    line["planned_bytes"] = worker_.planned_bytes;
     line["max_model_len"] = worker_.hello.limits.max_model_len;
     const std::string text = json::Serialize(line) + "\n";
     if (config_.ready_fd >= 0) {

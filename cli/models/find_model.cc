@@ -126,7 +126,8 @@ absl::StatusOr<ResolvedModel> FindHere(const ModelFinder& finder, const std::str
                                       PlainText(name, 200) + "` fetches it"));
 }
 
-absl::StatusOr<pull::Pulled> PullNamed(ModelFinder& finder, const std::string& name) {
+absl::StatusOr<pull::Pulled> PullNamed(ModelFinder& finder, const std::string& name,
+                                       pull::OnProgress progress) {
   QUIRE_ASSIGN_OR_RETURN(const NamedSource named, SourceOf(finder, name));
   if (named.known) {
     Show(stderr, named.known->name + ": " + named.known->title + ", licence " +
@@ -134,7 +135,8 @@ absl::StatusOr<pull::Pulled> PullNamed(ModelFinder& finder, const std::string& n
                      FitText(*named.known, ReadMachine("/").available_bytes) + "\n");
   }
   ProgressBar bar(name);
-  finder.options.on_progress = [&bar](int64_t here, int64_t total) { bar.Show(here, total); };
+  const auto show = [&bar](int64_t here, int64_t total) { bar.Show(here, total); };
+  finder.options.on_progress = progress ? std::move(progress) : pull::OnProgress(show);
   absl::StatusOr<pull::Pulled> pulled = pull::Pull(named.source, finder.options);
   finder.options.on_progress = {};
   return pulled;

@@ -44,8 +44,9 @@ absl::StatusOr<NamedSource> SourceOf(const ModelFinder& finder, const std::strin
 absl::StatusOr<ResolvedModel> FindHere(const ModelFinder& finder, const std::string& name);
 // The same, pulled where it is not here, with a bar on standard error.
 absl::StatusOr<ResolvedModel> FindOrPull(ModelFinder& finder, const std::string& name);
-// Asks for it again even where it is here.
-absl::StatusOr<pull::Pulled> PullNamed(ModelFinder& finder, const std::string& name);
+// Asks for it again even where it is here. A bar on standard error, unless `progress` is given.
+absl::StatusOr<pull::Pulled> PullNamed(ModelFinder& finder, const std::string& name,
+                                       pull::OnProgress progress = {});
 
 // All models on this machine, by name: those in folders, in the store and in the hub's cache.
 std::vector<NamedModel> Library(const ModelFinder& finder);

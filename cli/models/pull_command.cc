@@ -1,5 +1,8 @@
 // `quire pull`, `quire cp` and `quire rm`: they add and remove models of this machine.
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 
 #include "cli/check/doctor_checks.h"
@@ -7,6 +10,8 @@
 #include "cli/format.h"
 #include "cli/models/find_model.h"
 #include "cli/models/progress_bar.h"
+#include "common/config/common_flags.h"
+#include "common/serve/lines.h"
 
 namespace quire::cli {
 namespace {
@@ -17,6 +22,46 @@ struct PullArguments {
   std::vector<std::string> folders;
   std::string bandwidth;
   int32_t connections = 8;
+  int32_t ready_fd = -1;
+};
+
+constexpr int64_t kTellEveryMs = 200;
+
+// Reports the progress of a pull or a removal to a supervisor that asked for it: lines of
+// common/serve/lines.h.
+class Teller {
+ public:
+  explicit Teller(int descriptor) : descriptor_(descriptor) {}
+
+  bool on() const { return descriptor_ >= 0; }
+  void Progress(int64_t here, int64_t total) {
+    const int64_t now = std::chrono::duration_cast<std::chrono::milliseconds>(
+                            std::chrono::steady_clock::now().time_since_epoch())
+                            .count();
+    if (here < total && now < told_at_ms_ + kTellEveryMs) return;
+    told_at_ms_ = now;
+    serve::JobNews news;
+    news.status = "pulling";
+    news.completed = here;
+    news.total = total;
+    Write(news);
+  }
+  void End(const absl::Status& status) {
+    serve::JobNews news;
+    news.done = true;
+    if (!status.ok()) news.error = StatusMessage(status);
+    Write(news);
+  }
+
+ private:
+  void Write(const serve::JobNews& news) {
+    if (descriptor_ < 0) return;
+    const std::string line = serve::LineOf(news);
+    if (write(descriptor_, line.data(), line.size()) < 0) descriptor_ = -1;
+  }
+
+  int descriptor_;
+  int64_t told_at_ms_ = 0;
 };
 
 void AddFlags(PullArguments& pull, config::Schema& schema) {
@@ -38,6 +83,7 @@ void AddFlags(PullArguments& pull, config::Schema& schema) {
               .target = &pull.connections,
               .min = 1,
               .max = pull::kMaxConnections});
+  config::AddReadyFlag(schema, pull.ready_fd);
   schema.Add({.name = "catalogue",
               .help = "File with short names, in place of the program's own.",
               .target = &pull.catalogue,
@@ -99,7 +145,12 @@ int RunPull(const CommandInputs& inputs) {
     }
     finder->options.bytes_per_second = static_cast<double>(limit->value);
   }
-  const absl::StatusOr<pull::Pulled> pulled = PullNamed(*finder, pull.model);
+  Teller teller(pull.ready_fd);
+  const absl::StatusOr<pull::Pulled> pulled = PullNamed(
+      *finder, pull.model,
+      !teller.on() ? pull::OnProgress()
+                   : [&teller](int64_t here, int64_t total) { teller.Progress(here, total); });
+  teller.End(pulled.status());
   if (absl::IsCancelled(pulled.status())) {
     std::fputs("quire pull: stopped; what is here stays, and the same command goes on\n", stderr);
     return 130;
@@ -141,16 +192,19 @@ int RunCopy(const CommandInputs& inputs) {
 
 int RunRemove(const CommandInputs& inputs) {
   std::string model;
+  int32_t ready_fd = -1;
   config::Schema schema("quire rm",
                         "Takes a model that was pulled or copied off this machine. Files that "
                         "another model uses stay.");
   schema.AddPositional(
       {.name = "MODEL", .help = "A name that `quire list` shows.", .target = &model}, true);
+  config::AddReadyFlag(schema, ready_fd);
   if (const std::optional<int> code = Begin(inputs, schema, "rm")) return *code;
   const absl::StatusOr<ModelFinder> finder =
       MakeFinder(inputs.environment, {}, "", *inputs.interrupted);
   if (!finder.ok()) return Failed("rm", finder.status());
   const absl::StatusOr<int64_t> freed = Remove(*finder, model);
+  Teller(ready_fd).End(freed.status());
   if (!freed.ok()) return Failed("rm", freed.status());
   Show(stdout, "removed " + model + ", " + SizeText(static_cast<double>(*freed)) + "\n");
   return 0;

@@ -19,6 +19,8 @@
 
 namespace quire::pull {
 
+using OnProgress = std::function<void(int64_t here, int64_t total)>;
+
 struct PullOptions {
   HubSettings hub;
   S3Settings s3;
@@ -28,7 +30,7 @@ struct PullOptions {
   double bytes_per_second = 0;                    // 0: no limit
   const std::atomic<bool>* cancelled = nullptr;   // outlives the call
   std::function<void(std::string_view)> on_note;  // a line for people
-  std::function<void(int64_t here, int64_t total)> on_progress;
+  OnProgress on_progress;
 };
 
 struct Pulled {

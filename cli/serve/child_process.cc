@@ -103,6 +103,23 @@ std::optional<std::string> ChildProcess::ReadReadyLine() {
   return std::nullopt;
 }
 
+std::vector<std::string> ChildProcess::ReadLines() {
+  std::vector<std::string> lines;
+  char buffer[4096];
+  while (ready_fd_ >= 0) {
+    const ssize_t count = read(ready_fd_, buffer, sizeof(buffer));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) break;
+    if (count > 0) ready_text_.append(buffer, static_cast<size_t>(count));
+    for (size_t end; (end = ready_text_.find('\n')) != std::string::npos;) {
+      lines.push_back(ready_text_.substr(0, end));
+      ready_text_.erase(0, end + 1);
+    }
+    if (count <= 0 || ready_text_.size() > kMaxReadyLineBytes) close(std::exchange(ready_fd_, -1));
+  }
+  return lines;
+}
+
 void ChildProcess::Signal(int signal) {
   if (pid_ > 0) kill(pid_, signal);
 }

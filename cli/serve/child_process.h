@@ -32,6 +32,8 @@ class ChildProcess {
   int ready_fd() const { return ready_fd_; }
   // Reads what is there. The line once it is whole; an empty one when the child closed without it.
   std::optional<std::string> ReadReadyLine();
+  // The same for a child that writes many: the whole lines that are there.
+  std::vector<std::string> ReadLines();
 
   void Signal(int signal);
   // The exit code when the child has ended: 128 + signal for a signal. Reaps it.

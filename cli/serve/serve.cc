@@ -1,7 +1,11 @@
 // `quire serve`: finds its sibling programs, reads the settings that they accept, plans,
 // supervises.
+#include <sys/stat.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <filesystem>
 
 #include "cli/commands.h"
 #include "cli/manual/descriptions.h"
@@ -27,17 +31,59 @@ std::vector<std::string> ChildEnvironment(const config::Environment& environment
 // router's own.
 absl::StatusOr<int> CheckRouter(const SupervisorOptions& options) {
   config::Environment environment;
-  for (const auto* variables : {&options.environment, &options.router_environment}) {
+  for (const auto* variables : {&options.host.environment, &options.router_environment}) {
     for (const std::string& variable : *variables) {
       const size_t equals = variable.find('=');
       environment[variable.substr(0, equals)] = variable.substr(equals + 1);
     }
   }
-  std::vector<std::string> args = {"--check", "--check-ports", "--worker=127.0.0.1:1"};
+  std::vector<std::string> args = {"--check", "--check-ports", "--serve-fd=0"};
   args.insert(args.end(), options.router_args.begin(), options.router_args.end());
   QUIRE_ASSIGN_OR_RETURN(const ProgramOutput output,
                          OutputOf(options.router_program, args, environment));
   return output.exit_code;
+}
+
+// With the size and age of its weights.
+HostedModel Hosted(const ResolvedModel& model) {
+  namespace fs = std::filesystem;
+  HostedModel hosted{model.served_name, model.path};
+  const auto add = [&hosted](const fs::path& file) {
+    const std::string extension = file.extension();
+    if (extension != ".gguf" && extension != ".safetensors") return;
+    struct stat found;
+    if (stat(file.c_str(), &found) != 0) return;
+    hosted.file_bytes += static_cast<int64_t>(found.st_size);
+    hosted.modified = std::max<int64_t>(hosted.modified, found.st_mtime);
+  };
+  std::error_code error;
+  if (!fs::is_directory(model.path, error)) add(model.path);
+  for (fs::directory_iterator it(model.path, error), end; !error && it != end;
+       it.increment(error)) {
+    add(it->path());
+  }
+  return hosted;
+}
+
+void Fill(const config::Environment& environment, const ServePlan& plan,
+          SupervisorOptions& options) {
+  options.router_args = plan.router_args;
+  options.router_environment = plan.router_environment;
+  options.host.worker_args = plan.worker_args;
+  options.host.workers = plan.workers;
+  options.host.worker_listen = plan.worker_listen;
+  options.host.environment = ChildEnvironment(environment);
+  options.host.secrets = plan.worker_environment;
+  options.load_first = plan.load_first;
+  for (const auto& [name, value] : environment) {
+    options.quire_environment.push_back(name + "=" + value);
+  }
+  for (const ResolvedModel& model : plan.models) {
+    HostedModel hosted = Hosted(model);
+    hosted.required = plan.required && options.models.empty();
+    hosted.named_by_flag = plan.names_by_flag;
+    options.models.push_back(std::move(hosted));
+  }
 }
 
 int Fail(const absl::Status& status) {
@@ -51,7 +97,8 @@ int Fail(const absl::Status& status) {
 int RunServe(const CommandInputs& inputs) {
   SupervisorOptions options;
   options.router_program = SiblingPath("quire-router");
-  options.worker_program = SiblingPath("quire-worker");
+  options.host.worker_program = SiblingPath("quire-worker");
+  options.quire_program = ExecutablePath();
   ServeInputs serve;
   serve.args = inputs.args;
   serve.environment = inputs.environment;
@@ -63,7 +110,7 @@ int RunServe(const CommandInputs& inputs) {
   };
   absl::StatusOr<config::Description> router = DescribeProgram(options.router_program);
   if (!router.ok()) return Fail(absl::InternalError(router.status().message()));
-  absl::StatusOr<config::Description> worker = DescribeProgram(options.worker_program);
+  absl::StatusOr<config::Description> worker = DescribeProgram(options.host.worker_program);
   if (!worker.ok()) return Fail(absl::InternalError(worker.status().message()));
   serve.router = *std::move(router);
   serve.worker = *std::move(worker);
@@ -76,14 +123,14 @@ int RunServe(const CommandInputs& inputs) {
   for (const std::string& warning : plan->warnings) {
     std::fprintf(stderr, "quire serve: %s\n", warning.c_str());
   }
-  options.router_args = plan->router_args;
-  options.worker_args = plan->worker_args;
-  options.workers = plan->workers;
-  options.worker_listen = plan->worker_listen;
-  options.environment = ChildEnvironment(inputs.environment);
-  options.router_environment = plan->router_environment;
-  options.worker_environment = plan->worker_environment;
-  options.served_name = plan->model.served_name;
+  Fill(inputs.environment, *plan, options);
+  options.find_pulled = [&](const std::string& name) -> std::optional<HostedModel> {
+    const absl::StatusOr<ModelFinder> finder = MakeFinder(inputs.environment, {}, "", never);
+    if (!finder.ok()) return std::nullopt;
+    const absl::StatusOr<ResolvedModel> model = FindHere(*finder, name);
+    if (!model.ok()) return std::nullopt;
+    return Hosted(*model);
+  };
   const absl::StatusOr<int> refused = CheckRouter(options);
   if (!refused.ok()) return Fail(absl::InternalError(refused.status().message()));
   if (*refused != 0) return *refused;

@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/config/describe.h"
 #include "common/host_port.h"
+#include "common/serve/lines.h"
 
 namespace quire::cli {
 namespace {
@@ -20,6 +21,7 @@ constexpr std::string_view kOwnOfRouter[] = {"worker",
                                              "worker-dns",
                                              "worker-k8s",
                                              "ready-fd",
+                                             "serve-fd",
                                              "check",
                                              "check-ports",
                                              "config",
@@ -28,9 +30,9 @@ constexpr std::string_view kOwnOfRouter[] = {"worker",
                                              "worker-tls-key-file",
                                              "worker-tls-name"};
 constexpr std::string_view kOwnOfWorker[] = {
-    "model",           "listen",      "http-port",      "ready-fd",       "config",
-    "workers-on-host", "plan",        "plan-memory",    "plan-bandwidth", "tls-cert-file",
-    "tls-key-file",    "tls-ca-file", "tls-router-name"};
+    "max-memory",    "model",           "listen",      "http-port",      "ready-fd",
+    "config",        "workers-on-host", "plan",        "plan-memory",    "plan-bandwidth",
+    "tls-cert-file", "tls-key-file",    "tls-ca-file", "tls-router-name"};
 
 template <size_t N>
 bool Contains(const std::string_view (&names)[N], std::string_view name) {
@@ -233,21 +235,21 @@ absl::Status PlanPeers(const Peers& peers, ServePlan& plan) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<ServePlan> PlanServe(const ServeInputs& inputs) {
-  config::Schema schema("quire serve",
-                        "Serves a model on this machine: a router and its workers, supervised.");
-  ServePlan plan;
-  std::string model = "demo";
+// What is to be served, as it was named.
+struct Named {
+  std::vector<std::string> models;
   std::vector<std::string> folders;
+};
+
+void AddServingFlags(Named& named, ServePlan& plan, config::Schema& schema) {
   config::Flag positional;
   positional.name = "MODEL";
   positional.help =
       "A name that `quire list` or `quire pull` shows, hf:ORG/REPO[:REVISION][/FILE.gguf], an "
       "https:// address of a .gguf file, a Hugging Face folder, or a .gguf file. What is not here "
-      "is pulled. [demo]";
-  positional.target = &model;
+      "is pulled. One stays loaded; of several, the first is loaded at once and each other one "
+      "when it is asked for. [demo]";
+  positional.target = &named.models;
   schema.AddPositional(positional, false);
   schema.Group("Serving");
   config::Flag workers;
@@ -259,9 +261,81 @@ absl::StatusOr<ServePlan> PlanServe(const ServeInputs& inputs) {
   schema.Add(workers);
   config::Flag models_dir;
   models_dir.name = "models-dir";
-  models_dir.help = "Further folder of named models.";
-  models_dir.target = &folders;
+  models_dir.help = "Folder of named models: each of them is loaded when it is asked for.";
+  models_dir.target = &named.folders;
   schema.Add(models_dir);
+}
+
+absl::Status AddModel(ResolvedModel model, ServePlan& plan) {
+  const bool known = std::any_of(plan.models.begin(), plan.models.end(), [&](const auto& one) {
+    return one.served_name == model.served_name;
+  });
+  if (known) return absl::OkStatus();
+  if (model.served_name.size() > serve::kMaxModelNameBytes) {
+    return InvalidArgument("MODEL: the name of " + model.path + " is too long");
+  }
+  if (plan.models.size() == serve::kMaxModels) {
+    return InvalidArgument("MODEL, --models-dir: at most " + std::to_string(serve::kMaxModels) +
+                           " models are served");
+  }
+  plan.models.push_back(std::move(model));
+  return absl::OkStatus();
+}
+
+absl::Status FindModels(const ServeInputs& inputs, const Named& named, ServePlan& plan) {
+  std::vector<std::string> names = named.models;
+  if (names.empty() && named.folders.empty()) names = {"demo"};
+  for (const std::string& name : names) {
+    absl::StatusOr<ResolvedModel> model;
+    if (inputs.find_model) {
+      model = inputs.find_model(name, named.folders);
+    } else {
+      std::vector<std::string> folders = named.folders;
+      folders.insert(folders.end(), inputs.model_folders.begin(), inputs.model_folders.end());
+      model = ResolveModel(name, folders);
+    }
+    if (!model.ok()) return model.status();
+    const size_t before = plan.models.size();
+    QUIRE_RETURN_IF_ERROR(AddModel(*std::move(model), plan));
+    if (plan.models.size() == before) {
+      return InvalidArgument(
+          "MODEL: '" + name +
+          "' has the name of another one that is given; `quire cp` gives it one of its own");
+    }
+  }
+  plan.load_first = !names.empty();
+  plan.required = names.size() == 1;
+  for (const NamedModel& model : ListModels(named.folders)) {
+    QUIRE_RETURN_IF_ERROR(AddModel({model.path, model.name}, plan));
+  }
+  if (!plan.models.empty()) return absl::OkStatus();
+  return InvalidArgument("--models-dir: " + named.folders.front() +
+                         " holds no model; a model there is a folder with a config.json and "
+                         "safetensors, or with one .gguf file");
+}
+
+// What goes with one model that stays alone.
+absl::Status CheckSeveral(const config::ParseResult& result, ServePlan& plan) {
+  plan.names_by_flag = result.IsSet("served-model-name");
+  if (plan.names_by_flag && plan.models.size() > 1) {
+    return InvalidArgument(
+        "--served-model-name: goes with one MODEL; `quire cp` gives a model another name");
+  }
+  if (plan.workers > 1 && plan.models.size() > 1) {
+    return InvalidArgument(
+        "--workers: several models have one worker each; leave it out, or serve one MODEL");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ServePlan> PlanServe(const ServeInputs& inputs) {
+  config::Schema schema("quire serve",
+                        "Serves a model on this machine: a router and its workers, supervised.");
+  ServePlan plan;
+  Named named;
+  AddServingFlags(named, plan, schema);
   Peers peers;
   AddPeerFlags(schema, peers);
   std::deque<Forwarded> forwarded = Gather(inputs);
@@ -283,20 +357,10 @@ absl::StatusOr<ServePlan> PlanServe(const ServeInputs& inputs) {
   }
   plan.warnings = result.warnings;
   plan.warnings.insert(plan.warnings.end(), given.warnings.begin(), given.warnings.end());
-  if (inputs.find_model) {
-    QUIRE_ASSIGN_OR_RETURN(plan.model, inputs.find_model(model, folders));
-  } else {
-    folders.insert(folders.end(), inputs.model_folders.begin(), inputs.model_folders.end());
-    QUIRE_ASSIGN_OR_RETURN(plan.model, ResolveModel(model, folders));
-  }
-  plan.worker_args.push_back("--model=" + plan.model.path);
+  QUIRE_RETURN_IF_ERROR(FindModels(inputs, named, plan));
   QUIRE_RETURN_IF_ERROR(HandOn(forwarded, result, plan));
-  if (!result.IsSet("served-model-name"))
-    plan.worker_args.push_back("--served-model-name=" + plan.model.served_name);
+  QUIRE_RETURN_IF_ERROR(CheckSeveral(result, plan));
   QUIRE_RETURN_IF_ERROR(PlanPeers(peers, plan));
-  if (plan.workers > 1) {
-    plan.worker_args.push_back("--workers-on-host=" + std::to_string(plan.workers));
-  }
   return plan;
 }
 

@@ -17,12 +17,17 @@ inline constexpr int kMaxWorkers = 64;
 
 struct ServePlan {
   std::optional<std::string> answer;  // is to be printed, nothing else is set: --help and its like
-  ResolvedModel model;
+  // Those that are named, then those of --models-dir, each name once.
+  std::vector<ResolvedModel> models;
+  bool required = false;       // the only one that is named: serve is for it, and it stays loaded
+  bool load_first = false;     // the first was named
+  bool names_by_flag = false;  // --served-model-name is among worker_args
   int32_t workers = 1;
   std::vector<std::string> router_args;  // without what the supervisor adds: --worker, --ready-fd
   // Secrets, which every user of the machine could read off a command line: "QUIRE_API_KEY=…".
   std::vector<std::string> router_environment;
-  std::vector<std::string> worker_args;  // without --listen, --http-port, --ready-fd
+  // Without --model, --served-model-name unless it was given, --listen, --http-port, --ready-fd.
+  std::vector<std::string> worker_args;
   std::vector<std::string> worker_environment;
   std::string worker_listen = "127.0.0.1:0";
   std::vector<std::string> warnings;

@@ -220,13 +220,19 @@ absl::Status Schema::TakeArguments(const std::vector<std::string>& args, ParseRe
 }
 
 absl::Status Schema::TakePositionals(const std::vector<std::string>& values, bool all_required) {
-  if (values.size() > positionals_.size()) {
+  const bool takes_rest =
+      !positionals_.empty() &&
+      std::holds_alternative<std::vector<std::string>*>(positionals_.back().flag.target);
+  if (values.size() > positionals_.size() && !takes_rest) {
     return InvalidArgument("unexpected argument '" + values[positionals_.size()] + "'; see " +
                            program_ + " --help");
   }
   for (size_t i = 0; i < positionals_.size(); ++i) {
     const Positional& positional = positionals_[i];
-    if (i < values.size()) {
+    if (i < values.size() && takes_rest && i + 1 == positionals_.size()) {
+      const std::vector<std::string> rest(values.begin() + static_cast<ptrdiff_t>(i), values.end());
+      QUIRE_RETURN_IF_ERROR(StoreValues(positional.flag, rest, positional.flag.name));
+    } else if (i < values.size()) {
       QUIRE_RETURN_IF_ERROR(StoreValues(positional.flag, {values[i]}, positional.flag.name));
     } else if (positional.required && all_required) {
       return InvalidArgument(positional.flag.name + " is missing; see " + program_ + " --help");

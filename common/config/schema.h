@@ -113,7 +113,8 @@ class Schema {
   // Aborts on a name that was added before: that is our own bug. The target outlives Parse.
   void Add(Flag flag);
   // An argument without a name, in order of adding. Flag.name is its name in help ("MODEL"); it is
-  // read from the command line alone.
+  // read from the command line alone. The last one takes all that are left, if its target is a
+  // list.
   void AddPositional(Flag flag, bool required);
 
   // `args` without the program's name. Reads the file that --config (QUIRE_CONFIG) names. Errors

@@ -190,11 +190,11 @@ struct ModelEntry {
   uint32_t workers_ready = 0;  // sum over all models of the name
   int64_t created = 0;
   std::vector<std::string> model_ids = {};  // with a worker; if there are none, the one seen last
-  // How it writes tool calls and thoughts, by the names of --tool-call-parser and
-  // --reasoning-parser; empty: it has none, or its text is not known yet.
+  // Names of --tool-call-parser and --reasoning-parser; empty: none, or its text is not known yet.
   std::string_view tool_call_parser = {};
   std::string_view reasoning_parser = {};
-  std::string chat_problem = {};  // why it does not chat, and what to do; empty: it does
+  std::string chat_problem = {};  // why it does not chat; empty: it does
+  std::string_view state = {};    // under `quire serve`: "absent", "loading" …; else empty
 };
 
 }  // namespace quire

@@ -40,6 +40,9 @@ class AgentCall final : public Call, public ResponseSink {
   ~AgentCall() override;
   void OnWritten(uint64_t total) override;
 
+  void OnWaiting(const std::string& what) override {
+    if (stream_) events_.Comment(what);
+  }
   void OnStarted(const Started& started) override;
   void OnDelta(const Delta& delta) override;
   void OnChoiceEnd(const ChoiceEnd& end) override;

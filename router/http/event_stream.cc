@@ -1,5 +1,6 @@
 #include "router/http/event_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "router/core/utf8.h"
@@ -17,6 +18,14 @@ void EventStream::Begin() {
 uint64_t EventStream::Write(std::string_view bytes) {
   if (!bytes.empty()) last_write_ = services_.executor.clock().Now();
   return exchange_.Write(bytes);
+}
+
+void EventStream::Comment(const std::string& text) {
+  Begin();
+  std::string line = ": " + text;
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  std::replace(line.begin(), line.end(), '\r', ' ');
+  Write(line + "\n\n");
 }
 
 void EventStream::Stop() {

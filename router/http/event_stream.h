@@ -32,6 +32,8 @@ class EventStream {
   // Returns how many bytes have been queued in all. Writing none is fine: the head of the answer
   // may wait for it.
   uint64_t Write(std::string_view bytes);
+  // A comment for people who watch a stream that has not begun; begins it.
+  void Comment(const std::string& text);
   void Stop();
 
   // The worker that began the answer, for a header of any answer that follows.

@@ -48,6 +48,17 @@ json::Object StreamOf(const RunningRequest& running) {
   return object;
 }
 
+json::Object ModelOf(const MachineModel& model) {
+  json::Object object;
+  object["name"] = Cut(model.name);
+  object["state"] = std::string(serve::ModelStateName(model.state));
+  object["file_bytes"] = model.file_bytes;
+  object["memory_bytes"] = model.memory_bytes;
+  object["requests"] = model.requests;
+  if (model.until) object["until"] = *model.until;
+  return object;
+}
+
 }  // namespace
 
 std::string FleetJson(const FleetPicture& view) {
@@ -62,6 +73,9 @@ std::string FleetJson(const FleetPicture& view) {
   object["live_requests"] = view.live_requests;
   object["workers"] = std::move(workers);
   object["streams"] = std::move(streams);
+  json::Array models;
+  for (const MachineModel& model : view.models) models.emplace_back(ModelOf(model));
+  if (!models.empty()) object["models"] = std::move(models);
   return json::Serialize(object);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "router/core/worker_status.h"
+#include "router/edge/model_control.h"
 #include "router/records/request_record.h"
 
 namespace quire {
@@ -19,6 +20,7 @@ struct FleetPicture {
   std::vector<WorkerStatus> workers;
   std::vector<RunningRequest> running;
   uint64_t live_requests = 0;
+  std::vector<MachineModel> models = {};  // under `quire serve`
 };
 
 // One JSON object.

@@ -137,6 +137,10 @@ uint32_t GenerateCall::IndexOf(const Part& part, uint32_t choice) const {
   return static_cast<uint32_t>(part.index_) * choices_per_prompt_ + choice;
 }
 
+void GenerateCall::PartWaits(const std::string& what) {
+  if (api_.stream) events_.Comment(what);
+}
+
 void GenerateCall::PartStarted(Part& part, const Started& started) {
   if (!begun_) {
     writer_->Begin(started);

@@ -38,6 +38,7 @@ class GenerateCall final : public Call {
   class Part final : public ResponseSink {
    public:
     Part(GenerateCall& call, size_t index) : call_(call), index_(index) {}
+    void OnWaiting(const std::string& what) override { call_.PartWaits(what); }
     void OnStarted(const Started& started) override { call_.PartStarted(*this, started); }
     void OnDelta(const Delta& delta) override { call_.PartDelta(*this, delta); }
     void OnChoiceEnd(const ChoiceEnd& end) override { call_.PartChoiceEnd(*this, end); }
@@ -70,6 +71,7 @@ class GenerateCall final : public Call {
   void Launch(uint64_t timeout_ms);
   void Refuse(const ApiError& error);
 
+  void PartWaits(const std::string& what);
   void PartStarted(Part& part, const Started& started);
   void PartDelta(Part& part, const Delta& delta);
   void PartChoiceEnd(Part& part, const ChoiceEnd& end);

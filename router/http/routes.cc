@@ -1,6 +1,7 @@
 #include "router/http/routes.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "router/http/errors.h"
 #include "router/http/fleet_view.h"
 #include "router/http/generate_call.h"
+#include "router/http/machine_routes.h"
 #include "router/http/oip_routes.h"
 #include "router/http/page.h"
 #include "router/http/tokenize_call.h"
@@ -53,6 +55,7 @@ void AppendModel(const ModelEntry& model, std::string& out) {
       json::AppendQuoted(name, out);
     }
   }
+  if (!model.state.empty()) out += ",\"state\":\"" + std::string(model.state) + '"';
   out += ",\"chat_problem\":";
   if (model.chat_problem.empty()) {
     out += "null";
@@ -168,8 +171,10 @@ CallPtr Page(HttpServices&, HttpRequest request, Exchange& exchange) {
 CallPtr FleetLive(HttpServices& services, HttpRequest, Exchange& exchange) {
   HttpResponse response;
   response.headers.emplace_back("Cache-Control", "no-store");
-  response.body = FleetJson({services.pipeline.Workers(), services.pipeline.Running({}),
-                             services.pipeline.LiveRequests()});
+  FleetPicture picture{services.pipeline.Workers(), services.pipeline.Running({}),
+                       services.pipeline.LiveRequests()};
+  if (services.models != nullptr) picture.models = services.models->MachineModels();
+  response.body = FleetJson(picture);
   exchange.Reply(std::move(response));
   return nullptr;
 }
@@ -207,6 +212,24 @@ constexpr Route kRoutes[] = {
     {Access::kOperator, "GET", "/fleet", FleetLive},
 };
 
+// Under `quire serve` alone: a cluster's router has none of them.
+constexpr Route kMachineRoutes[] = {
+    {Access::kOperator, "POST", "/v2/repository/index", RepositoryIndex},
+    {Access::kOperator, "POST", "/v2/repository/models/", RepositoryModel},
+    {Access::kOperator, "POST", "/sleep", Sleep},
+    {Access::kOperator, "POST", "/wake_up", WakeUp},
+    {Access::kOperator, "GET", "/is_sleeping", IsSleeping},
+};
+
+template <size_t A, size_t B>
+constexpr std::array<Route, A + B> Joined(const Route (&first)[A], const Route (&second)[B]) {
+  std::array<Route, A + B> all{};
+  std::copy(std::begin(first), std::end(first), all.begin());
+  std::copy(std::begin(second), std::end(second), all.begin() + A);
+  return all;
+}
+constexpr auto kOnMachine = Joined(kRoutes, kMachineRoutes);
+
 constexpr Route kMetricsRoutes[] = {
     {Access::kMetrics, "GET", "/metrics", Metrics},
     {Access::kOpen, "GET", "/livez", Livez},
@@ -215,6 +238,7 @@ constexpr Route kMetricsRoutes[] = {
 };
 
 constexpr RouteTable kTable{kRoutes};
+constexpr RouteTable kMachineTable{kOnMachine};
 constexpr RouteTable kMetricsTable{kMetricsRoutes};
 
 constexpr std::string_view kAlias = "/openai/v1/";  // where runtimes of KServe have OpenAI's API
@@ -229,6 +253,7 @@ bool Fits(const Route& route, std::string_view path) {
 }  // namespace
 
 const RouteTable& PublicRoutes() { return kTable; }
+const RouteTable& MachineRoutes() { return kMachineTable; }
 const RouteTable& MetricsRoutes() { return kMetricsTable; }
 
 Access AccessOf(const RouteTable& table, std::string_view path) {

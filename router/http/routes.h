@@ -23,12 +23,13 @@ enum class Access : uint8_t {
 };
 
 struct Route {
-  Access access;
+  Access access = Access::kKey;
   std::string_view method;
   std::string_view
       path;  // a path that ends in '/' serves everything below it, but "/" serves itself alone
   // Answers at once and returns nullptr, or returns the call that will answer.
-  std::unique_ptr<Call> (*handle)(HttpServices& services, HttpRequest request, Exchange& exchange);
+  std::unique_ptr<Call> (*handle)(HttpServices& services, HttpRequest request,
+                                  Exchange& exchange) = nullptr;
   // The content types that the route reads, with spaces between; a body without a type is read as
   // the first one.
   std::string_view body_types = "application/json";
@@ -37,6 +38,8 @@ struct RouteTable {
   std::span<const Route> routes;
 };
 const RouteTable& PublicRoutes();
+// These, and those that load, unload, pull and remove the models of a machine.
+const RouteTable& MachineRoutes();
 // Of the port that --metrics-port gives: metrics and probes.
 const RouteTable& MetricsRoutes();
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "router/edge/model_control.h"
 #include "router/edge/services.h"
 
 namespace quire {
@@ -60,6 +61,7 @@ struct HttpServices : EdgeServices {
       nullptr;
   const RouteTable* routes = &PublicRoutes();  // what is served
   AdminActions* admin = nullptr;               // with AdminRoutes only
+  ModelControl* models = nullptr;              // with MachineRoutes only
   KeyRing* operators = nullptr;                // who may see fleet and metrics; nullptr: no client
   bool fleet_is_open = false;                  // or everyone: on loopback, without keys
   bool metrics_are_open = false;               // or everyone: on loopback, or a port of their own

@@ -27,6 +27,8 @@ namespace quire {
 class ResponseSink {
  public:
   virtual ~ResponseSink() = default;
+  // Before OnStarted, once a second: the request waits for this, in words on one line.
+  virtual void OnWaiting(const std::string& /*what*/) {}
   virtual void OnStarted(const Started& started) = 0;  // the first output is available
   virtual void OnDelta(const Delta& delta) = 0;
   virtual void OnChoiceEnd(const ChoiceEnd& end) = 0;

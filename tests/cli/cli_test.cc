@@ -8,6 +8,7 @@
 
 #include "cli/model_names.h"
 #include "cli/serve/child_process.h"
+#include "cli/serve/model_host.h"
 #include "cli/serve/restart_policy.h"
 #include "cli/serve/serve_plan.h"
 #include "cli/serve/vllm_flags.h"
@@ -90,10 +91,52 @@ TEST(ServePlan, GivesEachChildItsFlags) {
                                 "--no-enable-prefix-caching", "--workers", "3"});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->router_args, (std::vector<std::string>{"--port=9", "--log-level=debug"}));
-  EXPECT_EQ(plan->worker_args, (std::vector<std::string>{
-                                   "--model=" + plans.folder.path() + "/models/demo",
-                                   "--log-level=debug", "--threads=2", "--no-enable-prefix-caching",
-                                   "--served-model-name=demo", "--workers-on-host=3"}));
+  EXPECT_EQ(plan->worker_args, (std::vector<std::string>{"--log-level=debug", "--threads=2",
+                                                         "--no-enable-prefix-caching"}));
+  ASSERT_EQ(plan->models.size(), 1u);
+  EXPECT_EQ(plan->models[0].path, plans.folder.path() + "/models/demo");
+  EXPECT_EQ(plan->workers, 3);
+  EXPECT_TRUE(plan->required && plan->load_first);
+}
+
+TEST(ServePlan, SeveralModelsAreLoadedWhenTheyAreAskedFor) {
+  Plans plans;
+  plans.folder.Write("more/big/config.json", "{}");
+  plans.folder.Write("more/big/model.safetensors", "x");
+  plans.folder.Write("empty/readme", "x");
+  const std::string more = "--models-dir=" + plans.folder.path() + "/more";
+  auto plan = plans.Plan({"demo", plans.folder.path() + "/more/big"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->models.size(), 2u);
+  EXPECT_EQ(plan->models[1].served_name, "big");
+  EXPECT_TRUE(plan->load_first);
+  EXPECT_FALSE(plan->required);
+  plan = plans.Plan({more});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->models.size(), 1u);
+  EXPECT_FALSE(plan->load_first) << "nobody has asked for it yet";
+  plan = plans.Plan({"demo", more});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->models.size(), 2u);
+  EXPECT_TRUE(plan->required);
+  const std::pair<std::vector<std::string>, std::string> wrong[] = {
+      {{"demo", "demo"}, "has the name of another one"},
+      {{"demo", more, "--workers=2"}, "--workers: several models"},
+      {{"--models-dir=" + plans.folder.path() + "/empty"}, "holds no model"},
+  };
+  for (const auto& [args, message] : wrong) {
+    const auto refused = plans.Plan(args);
+    ASSERT_FALSE(refused.ok()) << message;
+    EXPECT_NE(StatusMessage(refused.status()).find(message), std::string::npos) << refused.status();
+  }
+}
+
+TEST(ModelHost, MemoryIsDealtOutSoThatAnotherModelFindsSome) {
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  EXPECT_EQ(MemoryShare(kGiB, 24 * kGiB), 12 * kGiB);
+  EXPECT_GE(MemoryShare(8 * kGiB, 24 * kGiB), 16 * kGiB) << "a large one gets what it needs";
+  EXPECT_EQ(MemoryShare(8 * kGiB, 10 * kGiB), 10 * kGiB) << "and never more than there is";
+  EXPECT_GT(LeastMemory(8 * kGiB), 8 * kGiB);
 }
 
 TEST(ServePlan, DefaultsToTheDemoAndReadsTheEnvironment) {
@@ -101,7 +144,7 @@ TEST(ServePlan, DefaultsToTheDemoAndReadsTheEnvironment) {
   plans.inputs.environment = {{"QUIRE_THREADS", "4"}};
   const auto plan = plans.Plan({});
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->model.served_name, "demo");
+  EXPECT_EQ(plan->models.at(0).served_name, "demo");
   EXPECT_NE(std::find(plan->worker_args.begin(), plan->worker_args.end(), "--threads=4"),
             plan->worker_args.end());
   EXPECT_TRUE(plan->router_args.empty());

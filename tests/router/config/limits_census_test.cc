@@ -17,6 +17,7 @@
 #include "router/config.h"
 #include "router/core/edge_metrics.h"
 #include "router/core/request_limits.h"
+#include "router/loading/loading_pipeline.h"
 #include "router/pipeline/router_metrics.h"
 
 namespace quire {
@@ -32,6 +33,10 @@ constexpr char kRequests[] = "LimitsTest.AtTheLimitServedAndOneMoreRefusedAndCou
 constexpr char kRates[] = "Http2Guard.BurstAtTheLimitPassesAndOneMoreDoesNot";
 
 constexpr Limit kLimits[] = {
+    {"--max-load-queue", "quire_router_load_queue_refusals_total ",
+     "ShortQueue.AtTheLimitRequestsWaitAndOneMoreIsRefusedAndCounted"},
+    {"--max-loaded-models", "quire_router_models_loaded ",
+     "OneLoaded.ModelsAtTheLimitStayAndOneMoreTakesAnIdlePlace"},
     {"--max-tls-handshakes", "quire_router_tls_handshakes_evicted_total ",
      "TlsEdge.HandshakesAtTheLimitGoOnAndOneMoreIsClosed"},
     {"--max-connections", "quire_router_connections_refused_total ",
@@ -234,6 +239,7 @@ TEST(LimitsCensus, TheMetricsAreTold) {
   const EdgeMetrics edge(metrics);
   const LimitCounters requests(metrics);
   const RouterMetrics router(metrics, "prefix-aware", false);
+  const LoadingMetrics loading(metrics);
   AddMemoryMetrics(std::make_shared<MemoryAccount>(1),
                    {"quire_router_client_memory_", "clients", "the router"}, metrics);
   const std::string told = "\n" + metrics.Render();

@@ -143,6 +143,23 @@ TEST(RecentText, CountsEachTextOnceForAllWhoReadIt) {
   EXPECT_LE(account->bytes(), two);
 }
 
+TEST_F(WorkerMetricsTest, WithoutWorkersItIsTheRoutersOwnAndOthersCountFromTheNextTimeOn) {
+  Start();
+  Ask();
+  Run();
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_TRUE(Shows("own_total 0"));
+  std::vector<WorkerMetrics::Worker> others;
+  others.push_back(
+      {"7", std::make_unique<PlayedWorker>(world_.executor(), asked_, "# TYPE x gauge\nx 1\n",
+                                           absl::OkStatus())});
+  all_->Replace(std::move(others));
+  Ask();
+  Run();
+  ASSERT_EQ(answers_.size(), 2u);
+  EXPECT_NE(answers_.back().find("x{engine=\"7\"} 1"), std::string::npos) << answers_.back();
+}
+
 TEST_F(WorkerMetricsTest, NothingIsCalledAfterItsEnd) {
   Add("# TYPE rows gauge\nrows 1\n");
   Start();

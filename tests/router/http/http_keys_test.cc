@@ -117,6 +117,34 @@ TEST(HttpKeys, CensusOfRoutesAndCredentials) {
   EXPECT_EQ(edge.Ask("GET http://x/v1/models HTTP/1.1\r\nHost: x\r\n\r\n").status, 401);
 }
 
+// Those of a machine are for operators alone, and no other router has them.
+TEST(HttpKeys, RoutesThatLoadAndPullModelsAreForOperatorsAndOnMachinesAlone) {
+  const std::set<std::pair<std::string_view, std::string_view>> machine = {
+      {"POST", "/v2/repository/index"},
+      {"POST", "/v2/repository/models/"},
+      {"POST", "/sleep"},
+      {"POST", "/wake_up"},
+      {"GET", "/is_sleeping"},
+  };
+  std::set<std::pair<std::string_view, std::string_view>> only;
+  for (const Route& route : MachineRoutes().routes) only.insert({route.method, route.path});
+  for (const Route& route : PublicRoutes().routes) only.erase({route.method, route.path});
+  EXPECT_EQ(only, machine);
+  for (const auto& [method, path] : machine) {
+    const std::string below = std::string(path) + (path.ends_with('/') ? "demo/load" : "");
+    EXPECT_EQ(AccessOf(MachineRoutes(), below), Access::kOperator) << below;
+    EdgeHarness cluster;
+    EXPECT_EQ(cluster.Ask(EdgeHarness::Post(below, "{}")).status, 404) << below;
+    EdgeHarness edge({}, TestKeys());
+    edge.OnLoop([&] { edge.services.routes = &MachineRoutes(); });
+    for (const std::string& key : {std::string(), Bearer(kAcmeKey), Bearer("wrong-key")}) {
+      const std::string request =
+          method == "POST" ? EdgeHarness::Post(below, "{}", key) : EdgeHarness::Get(below, key);
+      EXPECT_EQ(edge.Ask(request).status, 403) << below;
+    }
+  }
+}
+
 TEST(HttpKeys, AKeyMayComeAsAnthropicsClientsSendIt) {
   EdgeHarness edge({}, TestKeys());
   const auto ask = [&](const std::string& headers) {
