@@ -30,6 +30,7 @@ constexpr Command kCommands[] = {
     {"trace", "show the life of one request", RunTrace, true},
     {"make-weights", "write a model of a true shape whose weights come from a seed", RunMakeWeights,
      true},
+    {"quantize", "write a smaller, quantised copy of a model in floats", RunQuantise, true},
     {"parse", "take a model's raw answer apart: text, thoughts and tool calls", RunParse, false},
     {"config", "show each setting of a program, and its source", RunConfig, false},
     {"completion", "write the completions for bash, zsh or fish", RunCompletion, false},

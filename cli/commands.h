@@ -45,6 +45,7 @@ int RunTrace(const CommandInputs& inputs);
 int RunBench(const CommandInputs& inputs);
 int RunMakeWeights(const CommandInputs& inputs);
 int RunRunBatch(const CommandInputs& inputs);
+int RunQuantise(const CommandInputs& inputs);
 int RunParse(const CommandInputs& inputs);
 int RunConfig(const CommandInputs& inputs);
 int RunCompletion(const CommandInputs& inputs);

@@ -30,6 +30,7 @@ quire_test(kernels COMPUTES BOTH MINUTES 1.0 ASAN_MINUTES 1.0 THREADS ThreadPool
        *AgreesWithFloat64AndInAnyPieces/2 *AgreesWithFloat64AndInAnyPieces/3 Program.BFloat16Activations
        Program.WindowsHeadNormsAndSoftCaps
   DEPS kernels/cpu kernels/sampling)
+quire_test(kernels/encode DEPS kernels/encode)
 quire_test(kernels/collectives COMPUTES THREADS * DEPS kernels/collectives)
 quire_test(kernels/libraries RELEASE DEPS kernels/libraries)
 if(QUIRE_EMULATED_CUDA)
@@ -91,6 +92,7 @@ if(QUIRE_EMULATED_CUDA)
   endif()
 endif()
 quire_test(worker/load DEPS worker/load)
+quire_test(worker/load/text DEPS worker/load/text)
 quire_test(worker/model DEPS worker/model)
 quire_test(worker/sample DEPS worker/sample)
 quire_test(worker/runner DEPS worker/runner LIBS quire_test_support)

@@ -56,6 +56,7 @@ SUITES = [
     tests("commands", BOTH, 0.8, "tests/process/commands_test.py", "tests/process/chat_test.py"),
     tests("batch", BOTH, 0.5, "tests/process/batch_test.py"),
     tests("library", BOTH, 0.9, "tests/library"),
+    tests("quantise", BOTH, 0.4, "tests/process/quantise_test.py"),
     tests("supply", BOTH, 0.6, "tests/supply"),
     tests("packages", BOTH, 1.0, "tests/package"),
     tests("traces", BOTH, 0.4, "tests/traces"),

@@ -26,7 +26,7 @@
 #include "common/runtime/asio_executor.h"
 #include "common/text/text_bundle.h"
 #include "common/text/tokenizer.h"
-#include "worker/load/text_files.h"
+#include "worker/load/text/text_files.h"
 #include "worker/rpc/attach_hub.h"
 #include "worker/rpc/health.h"
 #include "worker/rpc/http_asio.h"

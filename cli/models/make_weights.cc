@@ -40,9 +40,10 @@ void AddFlags(MakeArguments& make, config::Schema& schema) {
               .min = 0});
   schema.Add({.name = "dtype",
               .help = "Type of the weights. q4_k is one GGUF file, model.gguf, with matrices in "
-                      "blocks of 256, or of 32 (Q4_0) where rows are no whole ones.",
+                      "blocks of 256, or of 32 (Q4_0) where rows are no whole ones; gguf_f16 is "
+                      "one with matrices in float16.",
               .target = &make.dtype,
-              .choices = {"bf16", "f16", "f32", "q4_k"}});
+              .choices = {"bf16", "f16", "f32", "q4_k", "gguf_f16"}});
   schema.Add({.name = "layers",
               .help = "Writes only the first so many layers, with the bytes that they have in the "
                       "whole model.",
@@ -55,7 +56,7 @@ void AddFlags(MakeArguments& make, config::Schema& schema) {
 WeightType TypeOf(const std::string& dtype) {
   if (dtype == "q4_k") return WeightType::kQ4K;
   if (dtype == "f32") return WeightType::kF32;
-  return dtype == "f16" ? WeightType::kF16 : WeightType::kBf16;
+  return dtype == "f16" || dtype == "gguf_f16" ? WeightType::kF16 : WeightType::kBf16;
 }
 
 }  // namespace
@@ -79,6 +80,7 @@ int RunMakeWeights(const CommandInputs& inputs) {
   options.layers = make.layers == 0 ? shape.layers : make.layers;
   options.seed = static_cast<uint64_t>(make.seed);
   options.type = TypeOf(make.dtype);
+  options.gguf = make.dtype == "q4_k" || make.dtype == "gguf_f16";
   options.folder = make.folder;
   options.threads =
       std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxWeightThreads);
@@ -88,7 +90,7 @@ int RunMakeWeights(const CommandInputs& inputs) {
   if (!bytes.ok()) return Failed("make-weights", bytes.status());
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const std::string model = make.folder + (options.type == WeightType::kQ4K ? "/model.gguf" : "");
+  const std::string model = make.folder + (options.gguf ? "/model.gguf" : "");
   std::printf("%s: %s of %d layers, %s in %.1f s\nserve it     quire serve %s\n",
               make.folder.c_str(), make.shape.c_str(), options.layers,
               BytesText(static_cast<double>(*bytes)).c_str(), seconds, model.c_str());

@@ -26,7 +26,8 @@ struct WeightFilesOptions {
   const ModelShape* shape = nullptr;
   int layers = 0;  // 1 … shape->layers
   uint64_t seed = 0;
-  WeightType type = WeightType::kBf16;  // kQ4K: a GGUF file
+  WeightType type = WeightType::kBf16;
+  bool gguf = false;  // one GGUF file, of kQ4K or kF16
   std::string folder;
   int threads = 1;
   int64_t shard_bytes = int64_t{4} << 30;          // of tensors in a file, at least one tensor
@@ -47,9 +48,6 @@ struct WeightShard {
 // Pure: how the tensors are distributed over files, in their order.
 std::vector<WeightShard> LayOutShards(const std::vector<ShapeTensor>& tensors, WeightType type,
                                       int64_t shard_bytes);
-
-// OK where `free` bytes take `needed`, else RESOURCE_EXHAUSTED that names both. Pure.
-absl::Status CheckRoom(const std::string& folder, int64_t needed, int64_t free);
 
 // Bytes written. INVALID_ARGUMENT for a folder that holds something, RESOURCE_EXHAUSTED for a disk
 // without room, CANCELLED when interrupted.

@@ -5,68 +5,32 @@
 #include <numbers>
 #include <utility>
 
+#include "cli/models/gguf_bytes.h"
+
 namespace quire::cli {
 namespace {
 
-constexpr uint32_t kVersion = 3;
-constexpr int64_t kAlignment = 32;  // of tensors, where a file names no other
-
-// Numbers of the format.
-enum class ValueType : uint32_t { kInt32 = 5, kUint32 = 4, kFloat32 = 6, kString = 8, kArray = 9 };
 constexpr int32_t kNormalToken = 1, kControlToken = 3;
 
 uint32_t NumberOf(WeightType type) {
   if (type == WeightType::kQ4K) return 12;
+  if (type == WeightType::kF16) return 1;
   return type == WeightType::kQ40 ? 2 : 0;
 }
 
-// Little-endian, whatever the machine.
-class Bytes {
- public:
-  template <class T>
-  void Number(T value) {
-    for (size_t i = 0; i < sizeof(T); ++i) {
-      text_.push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i) & 0xff));
-    }
-  }
-  void Float(float value) { Number(std::bit_cast<uint32_t>(value)); }
-  void String(std::string_view text) {
-    Number(static_cast<uint64_t>(text.size()));
-    text_ += text;
-  }
-  void Key(std::string_view key, ValueType type) {
-    String(key);
-    Number(static_cast<uint32_t>(type));
-    ++keys_;
-  }
-  void Array(std::string_view key, ValueType type, int64_t count) {
-    Key(key, ValueType::kArray);
-    Number(static_cast<uint32_t>(type));
-    Number(static_cast<uint64_t>(count));
-  }
-  void Align() { text_.append(static_cast<size_t>(-text_.size() % kAlignment), '\0'); }
-
-  uint64_t keys() const { return keys_; }
-  std::string& text() { return text_; }
-
- private:
-  std::string text_;
-  uint64_t keys_ = 0;
-};
-
-void AddSettings(const ModelShape& shape, int layers, Bytes& out) {
+void AddSettings(const ModelShape& shape, int layers, GgufBytes& out) {
   const std::string family = shape.qwen ? "qwen2" : "llama";
   const auto number = [&](const char* key, int value) {
-    out.Key(family + "." + key, ValueType::kUint32);
+    out.Key(family + "." + key, GgufValueType::kUint32);
     out.Number(static_cast<uint32_t>(value));
   };
   const auto real = [&](const char* key, double value) {
-    out.Key(family + "." + key, ValueType::kFloat32);
+    out.Key(family + "." + key, GgufValueType::kFloat32);
     out.Float(static_cast<float>(value));
   };
-  out.Key("general.architecture", ValueType::kString);
+  out.Key("general.architecture", GgufValueType::kString);
   out.String(family);
-  out.Key("general.name", ValueType::kString);
+  out.Key("general.name", GgufValueType::kString);
   out.String(shape.name);
   number("context_length", shape.positions);
   number("embedding_length", shape.hidden);
@@ -80,26 +44,26 @@ void AddSettings(const ModelShape& shape, int layers, Bytes& out) {
   real("attention.layer_norm_rms_epsilon", shape.norm_epsilon);
 }
 
-void AddTokenizer(const ModelShape& shape, Bytes& out) {
+void AddTokenizer(const ModelShape& shape, GgufBytes& out) {
   const auto text = [&](const char* key, std::string_view value) {
-    out.Key(key, ValueType::kString);
+    out.Key(key, GgufValueType::kString);
     out.String(value);
   };
   const auto id = [&](const char* key, int32_t value) {
-    out.Key(key, ValueType::kUint32);
+    out.Key(key, GgufValueType::kUint32);
     out.Number(static_cast<uint32_t>(value));
   };
   text("tokenizer.ggml.model", "gpt2");
   text("tokenizer.ggml.pre", "gpt-2");
-  out.Array("tokenizer.ggml.tokens", ValueType::kString, shape.vocabulary);
+  out.Array("tokenizer.ggml.tokens", GgufValueType::kString, shape.vocabulary);
   for (int32_t token = 0; token < shape.vocabulary; ++token) out.String(TokenText(shape, token));
-  out.Array("tokenizer.ggml.token_type", ValueType::kInt32, shape.vocabulary);
+  out.Array("tokenizer.ggml.token_type", GgufValueType::kInt32, shape.vocabulary);
   std::vector<int32_t> types(static_cast<size_t>(shape.vocabulary), kNormalToken);
   for (const SpecialToken& special : shape.specials) {
     types[static_cast<size_t>(special.id)] = kControlToken;
   }
   for (const int32_t type : types) out.Number(type);
-  out.Array("tokenizer.ggml.merges", ValueType::kString, 0);
+  out.Array("tokenizer.ggml.merges", GgufValueType::kString, 0);
   id("tokenizer.ggml.bos_token_id", shape.begin);
   id("tokenizer.ggml.eos_token_id", shape.end);
   text("tokenizer.chat_template", kChatTemplate);
@@ -145,21 +109,19 @@ std::vector<float> FrequencyFactors(const ModelShape& shape) {
   return factors;
 }
 
-int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
 }  // namespace
 
 WeightType QuantOf(int64_t cols) {
   return cols % BlockOf(WeightType::kQ4K).values == 0 ? WeightType::kQ4K : WeightType::kQ40;
 }
 
-WeightShard LayOutGguf(const ModelShape& shape, int layers) {
+WeightShard LayOutGguf(const ModelShape& shape, int layers, WeightType matrices) {
   WeightShard file;
   file.name = "model.gguf";
   file.offsets = {0};
   const std::vector<float> factors = FrequencyFactors(shape);
-  const int64_t before = Aligned(static_cast<int64_t>(sizeof(float) * factors.size()));
-  Bytes list;  // of tensors
+  const int64_t before = GgufAligned(static_cast<int64_t>(sizeof(float) * factors.size()));
+  GgufBytes list;  // of tensors
   uint64_t count = 0;
   const auto add = [&](const std::string& name, const std::vector<int64_t>& dims, uint32_t type,
                        int64_t offset) {
@@ -173,19 +135,21 @@ WeightShard LayOutGguf(const ModelShape& shape, int layers) {
   if (!factors.empty()) add("rope_freqs.weight", {shape.head_dim / 2}, 0, 0);
   for (ShapeTensor& tensor : TensorsOf(shape, layers)) {
     tensor.name = NameOf(tensor.name);
-    const WeightType type =
-        tensor.shape.size() > 1 ? QuantOf(tensor.shape.back()) : WeightType::kF32;
+    WeightType type = WeightType::kF32;
+    if (tensor.shape.size() > 1) {
+      type = matrices == WeightType::kQ4K ? QuantOf(tensor.shape.back()) : matrices;
+    }
     add(tensor.name, tensor.shape, NumberOf(type), before + file.offsets.back());
-    file.offsets.push_back(file.offsets.back() + Aligned(TensorBytes(type, tensor.count())));
+    file.offsets.push_back(file.offsets.back() + GgufAligned(TensorBytes(type, tensor.count())));
     file.types.push_back(type);
     file.tensors.push_back(std::move(tensor));
   }
-  Bytes settings;
+  GgufBytes settings;
   AddSettings(shape, layers, settings);
   AddTokenizer(shape, settings);
-  Bytes head;
+  GgufBytes head;
   head.text() = "GGUF";
-  head.Number(kVersion);
+  head.Number(kGgufVersion);
   head.Number(count);
   head.Number(settings.keys());
   head.text() += settings.text();

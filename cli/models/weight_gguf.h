@@ -1,4 +1,4 @@
-// A made-up model as one GGUF file whose matrices are Q4_K, as llama.cpp's files name things.
+// A made-up model as one GGUF file, as llama.cpp's files name things.
 //
 // Pure, any thread.
 #pragma once
@@ -15,6 +15,7 @@ WeightType QuantOf(int64_t cols);
 
 // The file: metadata, tokenizer and list of tensors in its head, then the tensors. Llama's scaled
 // frequencies, which are no made-up values, are in the head too.
-WeightShard LayOutGguf(const ModelShape& shape, int layers);
+// Matrices are of `type`: kF16, or kQ4K where rows are whole super-blocks.
+WeightShard LayOutGguf(const ModelShape& shape, int layers, WeightType type);
 
 }  // namespace quire::cli

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "cli/models/output_folder.h"
 #include "cli/models/weight_files.h"
 #include "cli/models/weight_gguf.h"
 #include "common/json/json.h"
@@ -182,7 +183,7 @@ TEST(WeightValues, BlocksHaveTheSpreadThatIsAskedForAndFollowFromTheirPlace) {
 
 TEST(WeightShapes, AGgufFileHasEveryTensorOnItsPlace) {
   for (const ModelShape& shape : ModelShapes()) {
-    const WeightShard file = LayOutGguf(shape, shape.layers);
+    const WeightShard file = LayOutGguf(shape, shape.layers, WeightType::kQ4K);
     ASSERT_EQ(file.head.substr(0, 4), "GGUF");
     EXPECT_EQ(file.head.size() % 32, 0u);
     ASSERT_EQ(file.offsets.size(), file.tensors.size() + 1);
@@ -200,7 +201,7 @@ TEST(WeightShapes, AGgufFileHasEveryTensorOnItsPlace) {
     EXPECT_EQ(values, all);
   }
   // 4.5 bits for each of Llama 3.1 8B's weights, but for its norms.
-  const WeightShard large = LayOutGguf(*FindShape("Llama-3.1-8B"), 32);
+  const WeightShard large = LayOutGguf(*FindShape("Llama-3.1-8B"), 32, WeightType::kQ4K);
   EXPECT_NEAR(static_cast<double>(large.offsets.back()), 8'030'261'248 * 4.5 / 8, 2e6);
 }
 
@@ -257,9 +258,11 @@ TEST_F(Weights, AreTheSameWithAnyThreadsAndShards) {
 
 TEST_F(Weights, OfAGgufFileAreTheSameWithAnyThreads) {
   options_.type = WeightType::kQ4K;
+  options_.gguf = true;
   ASSERT_TRUE(WriteModelFolder(options_).ok());
   const std::string one = Read("model.gguf");
-  EXPECT_EQ(static_cast<int64_t>(one.size()), LayOutGguf(*options_.shape, 2).bytes());
+  EXPECT_EQ(static_cast<int64_t>(one.size()),
+            LayOutGguf(*options_.shape, 2, WeightType::kQ4K).bytes());
   EXPECT_FALSE(fs::exists(options_.folder + "/config.json"));
   EXPECT_FALSE(fs::exists(options_.folder + "/model.gguf.part"));
   options_.folder = root_ + "/threads";
@@ -299,7 +302,7 @@ TEST_F(Weights, LeaveNothingWhenInterrupted) {
 TEST_F(Weights, AFullDiskNamesTheBytesAndLeavesNothing) {
   const absl::Status room = CheckRoom("/there", 16'060'522'496, 1 << 30);
   EXPECT_TRUE(absl::IsResourceExhausted(room));
-  for (const char* part : {"/there", "16060522496", "1 GiB", "--layers"}) {
+  for (const char* part : {"/there", "16060522496", "1 GiB", "make room"}) {
     EXPECT_NE(StatusMessage(room).find(part), std::string::npos) << room;
   }
   EXPECT_TRUE(CheckRoom("/there", 5, 5).ok());

@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "worker/load/gguf.h"
-#include "worker/load/text_files.h"
+#include "worker/load/text/text_files.h"
 #include "worker/model/family.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

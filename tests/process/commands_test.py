@@ -93,7 +93,7 @@ def test_every_command_refuses_a_broken_file_with_its_line():
             for name in commands():
                 if name == "config":  # has nothing of its own to read: see below
                     continue
-                argument = {"complete": ["x"], "run": ["x"], "show": ["x"], "rm": ["x"], "cp": ["x", "y"], "make-weights": ["tiny-llama", "/nowhere/at/all"], "completion": ["bash"], "bench": ["serve"]}.get(name, [])
+                argument = {"complete": ["x"], "run": ["x"], "show": ["x"], "rm": ["x"], "cp": ["x", "y"], "make-weights": ["tiny-llama", "/nowhere/at/all"], "quantize": ["x", "y"], "completion": ["bash"], "bench": ["serve"]}.get(name, [])
                 code, _, err = quire(name, *argument, "--config", path)
                 expect(code == 2 and mention in err and len(err.splitlines()) == 1, (name, text, code, err))
         path.write_text("prot: 1\n")

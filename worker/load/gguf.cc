@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/status.h"
 #include "worker/load/checked.h"
 
@@ -245,7 +246,9 @@ absl::StatusOr<GgufValue> GgufParser::ReadValue(GgufType type, const std::string
 absl::Status GgufParser::ReadPair() {
   std::string_view name;
   uint32_t type = 0;
-  if (!ReadString(&name, kMaxGgufKeyBytes) || !Read(&type)) return Truncated("the metadata");
+  if (!ReadString(&name, kMaxGgufKeyBytes)) return Truncated("the metadata");
+  const uint64_t begin = position_;
+  if (!Read(&type)) return Truncated("the metadata");
   std::string key(name);
   absl::StatusOr<GgufValue> value = ReadValue(static_cast<GgufType>(type), key);
   if (!value.ok()) return value.status();
@@ -253,6 +256,7 @@ absl::Status GgufParser::ReadPair() {
     return Error(absl::StrCat("metadata \"", key, "\" is there twice"));
   }
   file_.metadata_.emplace(std::move(key), *value);
+  file_.pairs_.push_back({name, bytes_.subspan(begin, position_ - begin)});
   return absl::OkStatus();
 }
 
@@ -359,6 +363,12 @@ absl::StatusOr<GgufFile> GgufParser::Run() {
   }
   if (absl::Status status = PlaceTensors(); !status.ok()) return status;
   return std::move(file_);
+}
+
+uint32_t GgufTypeNumber(kernels::DType type) {
+  const auto* place = std::ranges::find(kTensorTypes, type, &TensorType::type);
+  QUIRE_CHECK(place != std::end(kTensorTypes));
+  return place->number;
 }
 
 absl::StatusOr<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes,

@@ -65,7 +65,16 @@ struct GgufArray {
   absl::Status CheckCount(uint64_t most) const;
 };
 
+// A key and the bytes of its value as they stand in the file, the number of its type first.
+struct GgufPair {
+  std::string_view key;
+  std::span<const std::byte> bytes;
+};
+
 using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string_view, GgufArray>;
+
+// The number of a type in the list of tensors. Requires one of GGUF's types.
+uint32_t GgufTypeNumber(kernels::DType type);
 
 class GgufFile {
  public:
@@ -75,6 +84,8 @@ class GgufFile {
 
   uint32_t version() const { return version_; }
   const std::map<std::string, GgufValue, std::less<>>& metadata() const { return metadata_; }
+  // The metadata in the order of the file.
+  const std::vector<GgufPair>& pairs() const { return pairs_; }
   TensorTable& tensors() { return tensors_; }
   const TensorTable& tensors() const { return tensors_; }
 
@@ -92,6 +103,7 @@ class GgufFile {
   std::string path_;
   uint32_t version_ = 0;
   std::map<std::string, GgufValue, std::less<>> metadata_;
+  std::vector<GgufPair> pairs_;
   TensorTable tensors_;
 };
 

@@ -14,7 +14,7 @@
 #include "common/status.h"
 #include "worker/load/gguf.h"
 #include "worker/load/model_config.h"
-#include "worker/load/text_files.h"
+#include "worker/load/text/text_files.h"
 
 namespace quire::model {
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "worker/load/model_id.h"
-#include "worker/load/text_files.h"
+#include "worker/load/text/text_files.h"
 
 namespace quire::model {
 

@@ -17,9 +17,6 @@ uint16_t RoundToBf16(float value);
 // The same to float16; values beyond ±65,504 become that.
 uint16_t RoundToF16(float value);
 
-// Row `row` of `source` as float32: out has source.cols elements.
-void ExpandRow(const WeightSource& source, int64_t row, std::span<float> out);
-
 // Rows [begin, begin + out.size() / cols) of one part, end to end, rounded to bfloat16, or to
 // float16 where `half`.
 void ExpandRows(const WeightSource& source, int64_t begin, bool half, std::span<uint16_t> out);

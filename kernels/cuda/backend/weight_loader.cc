@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/backend/expand.h"
+#include "kernels/expand.h"
 
 namespace quire::kernels::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/load/text_files.h"
+#include "worker/load/text/text_files.h"
 
 #include <algorithm>
 #include <map>

@@ -1,5 +1,5 @@
 // The vocabulary in a GGUF file's metadata, as the text library is given it.
-#include "worker/load/text_files.h"
+#include "worker/load/text/text_files.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

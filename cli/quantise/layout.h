@@ -1,0 +1,61 @@
+// Where each tensor of a model stands in its quantised copy, and what it is there.
+//
+// Values that point into the model's mapped files. Pure but for the texts of a folder.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/quantise/formats.h"
+#include "common/status.h"
+#include "worker/load/model_files.h"
+
+namespace quire::cli {
+
+// One tensor of the copy, or one of the two that a packed matrix becomes.
+struct OutputPart {
+  size_t file = 0;
+  int64_t offset = 0;     // in the file, its head included
+  int64_t row_bytes = 0;  // of each row of the source
+};
+
+struct QuantisedTensor {
+  const load::Tensor* source = nullptr;
+  int64_t rows = 1, cols = 0;
+  bool copied = false;                         // byte for byte
+  std::optional<Packing> packing;              // of a checkpoint
+  kernels::DType type = kernels::DType::kF32;  // else: of a GGUF file
+  OutputPart codes;
+  OutputPart scales;  // of packed matrices
+};
+
+struct QuantisedFile {
+  std::string name;
+  std::string head;
+  int64_t bytes = 0;                                         // head and data
+  std::vector<std::pair<int64_t, std::string>> small_parts = {};  // offset and bytes: shapes of matrices
+};
+
+struct QuantisedModel {
+  std::vector<QuantisedFile> files;
+  std::vector<QuantisedTensor> tensors;
+  // Name and text of what a checkpoint has beside its weights, config.json last; none for GGUF.
+  std::vector<std::pair<std::string, std::string>> texts;
+  int64_t bytes() const;
+};
+
+// The copy of a model in floats. INVALID_ARGUMENT for one that is quantised, for a format of the
+// other kind of file, and where no matrix can have it.
+absl::StatusOr<QuantisedModel> LayOutQuantised(const load::ModelFiles& files,
+                                               const QuantiseFormat& format);
+
+// The two kinds of it.
+absl::StatusOr<QuantisedModel> LayOutQuantisedGguf(const load::GgufFile& file,
+                                                   const QuantiseFormat& format);
+absl::StatusOr<QuantisedModel> LayOutCheckpoint(const load::ModelFiles& files,
+                                                const QuantiseFormat& format);
+
+}  // namespace quire::cli
