@@ -1,6 +1,7 @@
-// Where each tensor of a model stands in its quantised copy, and what it is there.
+// The place and the type that each tensor of a model gets in its quantised copy.
 //
-// Values that point into the model's mapped files. Pure but for the texts of a folder.
+// Values that point into the model's mapped files. Pure, except for the texts of a folder, which it
+// reads.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ struct QuantisedTensor {
   const load::Tensor* source = nullptr;
   int64_t rows = 1, cols = 0;
   bool copied = false;                         // byte for byte
-  std::optional<Packing> packing;              // of a checkpoint
-  kernels::DType type = kernels::DType::kF32;  // else: of a GGUF file
+  std::optional<Packing> packing;              // in a checkpoint
+  kernels::DType type = kernels::DType::kF32;  // else: in a GGUF file
   OutputPart codes;
   OutputPart scales;  // of packed matrices
 };
@@ -35,8 +36,9 @@ struct QuantisedTensor {
 struct QuantisedFile {
   std::string name;
   std::string head;
-  int64_t bytes = 0;                                         // head and data
-  std::vector<std::pair<int64_t, std::string>> small_parts = {};  // offset and bytes: shapes of matrices
+  int64_t bytes = 0;  // head and data
+  std::vector<std::pair<int64_t, std::string>> small_parts =
+      {};  // offset and bytes: shapes of matrices
 };
 
 struct QuantisedModel {

@@ -134,8 +134,7 @@ std::string ConfigText(const json::Object& original, const QuantiseFormat& forma
   return json::Serialize(config) + "\n";
 }
 
-// Tokenizer, template and the like: what stands beside the weights and is neither weights, nor
-// names them, nor describes them.
+// Tokenizer, template and the like: files that neither hold weights nor describe them.
 bool IsCompanion(const std::filesystem::path& file) {
   const std::string name = file.filename().string();
   if (name == "config.json" || name.ends_with(".index.json") || name.starts_with(".")) return false;

@@ -2,7 +2,7 @@
 //
 // Pure; host code. A value gets the nearest code under its group's scale and minimum. Q8_0 takes
 // the scale that its largest value needs; the others search theirs (scale_search.h). The block
-// formats and the idea of the search are those of the ggml project's k-quants.
+// formats and the idea of the search come from the ggml project's k-quants.
 #pragma once
 
 #include <cstddef>

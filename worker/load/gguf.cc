@@ -246,9 +246,8 @@ absl::StatusOr<GgufValue> GgufParser::ReadValue(GgufType type, const std::string
 absl::Status GgufParser::ReadPair() {
   std::string_view name;
   uint32_t type = 0;
-  if (!ReadString(&name, kMaxGgufKeyBytes)) return Truncated("the metadata");
-  const uint64_t begin = position_;
-  if (!Read(&type)) return Truncated("the metadata");
+  if (!ReadString(&name, kMaxGgufKeyBytes) || !Read(&type)) return Truncated("the metadata");
+  const uint64_t begin = position_ - sizeof(type);
   std::string key(name);
   absl::StatusOr<GgufValue> value = ReadValue(static_cast<GgufType>(type), key);
   if (!value.ok()) return value.status();

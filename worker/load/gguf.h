@@ -65,7 +65,7 @@ struct GgufArray {
   absl::Status CheckCount(uint64_t most) const;
 };
 
-// A key and the bytes of its value as they stand in the file, the number of its type first.
+// A key, and the bytes of its value in the file with the number of its type before them.
 struct GgufPair {
   std::string_view key;
   std::span<const std::byte> bytes;
