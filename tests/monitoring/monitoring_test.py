@@ -53,6 +53,14 @@ def test_dashboards_and_operator_rules_are_what_their_scripts_write():
         expect(code == 2, f"{script} takes a wrong argument: {said}")
 
 
+def test_every_panel_says_what_it_shows():
+    for path in sorted((ROOT / "deploy" / "grafana").glob("*.json")):
+        panels = [p for p in json.loads(path.read_text())["panels"] if p["type"] != "row"]
+        expect(panels, f"{path.name} has no panels")
+        silent = [p["title"] for p in panels if not p["description"].strip()]
+        expect(not silent, f"{path.name}: without a description: {silent}")
+
+
 def test_the_runbook_names_routes_that_are_there():
     served = set(re.findall(r'"(/[a-z0-9/-]+)"', (ROOT / "router/http/routes.cc").read_text() + (ROOT / "router/admin/admin_routes.cc").read_text()))
     named = set(re.findall(r"(?:GET|PUT|POST) (/[a-z0-9/-]+)", (ROOT / "docs" / "runbook.md").read_text()))
