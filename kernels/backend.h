@@ -109,7 +109,7 @@ class Backend {
   }
   // The type of pages that this device prefers for a program's keys and values.
   virtual KvShape PageShape(const StepProgram& program, int block_size) const {
-    return {block_size, program.kv_heads, program.head_dim, KvType::kF32};
+    return KvShapeOf(program, block_size, KvType::kF32);
   }
 
   // Bytes that Load would keep resident, without loading: packed weights and workspace.

@@ -18,6 +18,33 @@ int KindOf(std::vector<KvKind>& kinds, int window) {
   return static_cast<int>(kinds.size()) - 1;
 }
 
+KvShape ShapeOfKind(KvShape shape, const KvKind& kind) {
+  if (kind.window == 0 && shape.full.kv_heads > 0) {
+    shape.kv_heads = shape.full.kv_heads;
+    shape.head_dim = shape.full.head_dim;
+  }
+  return shape;
+}
+
+// How large a page is, and how many layers of each kind it holds; `counts` are all there are.
+void FillPages(const KvShape& shape, const std::vector<int>& counts, KvLayout& layout) {
+  std::vector<int64_t> slots;
+  int64_t page = 0;
+  for (size_t kind = 0; kind < counts.size(); ++kind) {
+    slots.push_back(SlotOf(ShapeOfKind(shape, layout.kinds[kind])).bytes);
+    const int64_t all = counts[kind] * slots.back();
+    page = kind == 0 ? all : std::min(page, all);
+  }
+  page = std::max(page, *std::max_element(slots.begin(), slots.end()));
+  for (size_t kind = 0; kind < counts.size(); ++kind) {
+    const auto fitting = static_cast<int>(page / slots[kind]);
+    layout.kinds[kind].layers_per_group = std::min(fitting, counts[kind]);
+    layout.layers_per_group =
+        std::max(layout.layers_per_group, layout.kinds[kind].layers_per_group);
+  }
+  layout.page_bytes = RoundUp(page, 64);
+}
+
 }  // namespace
 
 const char* KvTypeName(KvType type) {
@@ -39,29 +66,37 @@ KvSlot SlotOf(const KvShape& shape) {
   return slot;
 }
 
+KvSlot SlotOf(const KvLayout& layout, int layer) {
+  const KvKind& kind = layout.kinds[layout.groups[layout.layers[layer].group].kind];
+  return SlotOf(ShapeOfKind(
+      {layout.block_size, layout.kv_heads, layout.head_dim, layout.type, layout.full}, kind));
+}
+
 KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape) {
   KvLayout layout;
   layout.block_size = shape.block_size;
   layout.kv_heads = shape.kv_heads;
   layout.head_dim = shape.head_dim;
   layout.type = shape.type;
+  layout.full = shape.full;
   if (windows.empty()) return layout;
 
   if (std::find(windows.begin(), windows.end(), 0) != windows.end()) KindOf(layout.kinds, 0);
   std::vector<int> counts;
   for (int window : windows) {
+    if (window == kNoKeys) continue;
     const int kind = KindOf(layout.kinds, window);
     counts.resize(layout.kinds.size());
     ++counts[kind];
   }
-  layout.layers_per_group = *std::min_element(counts.begin(), counts.end());
+  FillPages(shape, counts, layout);
 
   layout.layers.resize(windows.size());
   for (size_t kind = 0; kind < layout.kinds.size(); ++kind) {
     int dealt = 0;
     for (size_t layer = 0; layer < windows.size(); ++layer) {
       if (windows[layer] != layout.kinds[kind].window) continue;
-      if (dealt % layout.layers_per_group == 0) {
+      if (dealt % layout.kinds[kind].layers_per_group == 0) {
         layout.groups.push_back(KvGroup{.kind = static_cast<int>(kind), .layers = 0});
         ++layout.kinds[kind].groups;
       }
@@ -70,7 +105,6 @@ KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape) {
       ++dealt;
     }
   }
-  layout.page_bytes = RoundUp(layout.layers_per_group * SlotOf(shape).bytes, 64);
   return layout;
 }
 

@@ -1,11 +1,11 @@
 // The place of every layer's keys and values in the one pool of pages.
 //
 // Invariants:
-// 1. Every page has the same size and fits any cache group: layers_per_group layers of K and V for
-//    block_size tokens and all KV heads of this rank.
+// 1. Every page has the same size and fits any cache group: the kind's layers_per_group layers of K
+//    and V for block_size tokens and all KV heads of this rank.
 // 2. Layers of one kind (full attention, or sliding with one window) are dealt in order into groups
-// of
-//    layers_per_group; the last group of a kind may have unused layer slots (padding).
+//    of the kind's layers_per_group; the last group of a kind may have unused layer slots
+//    (padding).
 // 3. Groups of one kind are allocated, published and evicted together.
 // 4. A layer slot is [keys][values], each [KV head][tokens][head_dim padded to 16 elements]; a
 // backend
@@ -44,6 +44,16 @@ struct KvGroup {
 struct KvKind {
   int window = 0;  // tokens that a query sees, itself included; 0 is full attention
   int groups = 0;
+  int layers_per_group = 0;
+};
+
+// In place of a window: a layer without keys and values of its own.
+inline constexpr int kNoKeys = -1;
+
+// What a layer's pages hold for each token, of this rank.
+struct KvHeads {
+  int kv_heads = 0;
+  int head_dim = 0;
 };
 
 struct KvLayout {
@@ -51,7 +61,8 @@ struct KvLayout {
   int kv_heads = 0;     // of this rank
   int head_dim = 0;
   KvType type = KvType::kF32;
-  int layers_per_group = 0;
+  KvHeads full;                      // as in KvShape
+  int layers_per_group = 0;          // the most of all kinds
   std::vector<KvLayerPlace> layers;  // by attention layer of the model
   std::vector<KvGroup> groups;
   std::vector<KvKind> kinds;  // the full kind, when there is one, comes first
@@ -63,6 +74,8 @@ struct KvShape {
   int kv_heads = 0;
   int head_dim = 0;
   KvType type = KvType::kF32;
+  // Of layers with full attention, where those with a window have other heads; 0: all are alike.
+  KvHeads full = {};
 };
 
 // The places of the parts of one layer, in bytes from its slot's begin; slot i of a page begins at
@@ -76,10 +89,13 @@ struct KvSlot {
   int64_t bytes = 0;
 };
 KvSlot SlotOf(const KvShape& shape);
+// Of the slots of the layer's group.
+KvSlot SlotOf(const KvLayout& layout, int layer);
 
-// Deals layers into groups. `windows`: one entry per attention layer, 0 for full attention. At most
-// two kinds are served: full and one sliding window. layers_per_group is the layer count of the
-// smaller kind, or of the only one.
+// Deals layers into groups. `windows`: one entry per layer, 0 for full attention, kNoKeys for a
+// layer that reads another's. At most two kinds are served: full and one sliding window. A page
+// holds all layers of the kind that needs less memory for a token, and as many of the other kind's
+// as fit, at least one.
 KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape);
 
 }  // namespace quire::kernels

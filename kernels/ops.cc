@@ -19,9 +19,21 @@ class OpChecker {
   }
   void operator()(const NormOp& op) {
     Same(Width(op.in), Width(op.out), "width of in and out");
-    Vector(op.weight, Width(op.in), "weight");
-    Vector(op.bias, Width(op.in), "bias");
+    if (op.pieces < 1 || Width(op.in) % op.pieces != 0) {
+      return Complain(std::to_string(Width(op.in)) + " elements do not divide into " +
+                      std::to_string(op.pieces) + " pieces");
+    }
+    Vector(op.weight, Width(op.in) / op.pieces, "weight");
+    Vector(op.bias, Width(op.in) / op.pieces, "bias");
     SameRows(op.in, op.out);
+  }
+  void operator()(const SliceGateOp& op) {
+    if (op.first < 0 || op.first + Width(op.gate) > Width(op.with)) {
+      Complain("elements from " + std::to_string(op.first) + " on end after " +
+               std::to_string(Width(op.with)));
+    }
+    Rows(op.gate, false);
+    Rows(op.with, false);
   }
   void operator()(const LinearOp& op) {
     const bool gated = LinearOp::IsGated(op.activation);
@@ -33,17 +45,33 @@ class OpChecker {
   }
   void operator()(const RopeAppendOp& op) {
     Same(Width(op.qkv), (op.heads + 2 * op.kv_heads) * op.head_dim, "width of qkv");
-    Vector(op.q_norm, op.head_dim, "q_norm");
-    Vector(op.k_norm, op.head_dim, "k_norm");
-    Heads(op.heads, op.kv_heads, op.head_dim, op.layer);
+    const bool one = op.norm == HeadNorm::kRms;
+    Vector(op.q_norm, int64_t{one ? 1 : op.heads} * op.head_dim, "q_norm");
+    Vector(op.k_norm, int64_t{one ? 1 : op.kv_heads} * op.head_dim, "k_norm");
+    if (op.norm == HeadNorm::kWhole) {
+      Same(Width(op.squares), 2, "width of squares");
+      if (op.norm_heads < op.heads || op.norm_kv_heads < op.kv_heads) {
+        Complain("heads of all ranks are fewer than this rank's");
+      }
+    }
+    if (op.growth.interval < 1) Complain("an interval of growth is at least 1");
+    if (op.kv_heads > 0) Heads(op.heads, op.kv_heads, op.head_dim, op.layer);
     if (op.rope != kNoId) RopeOf(op.rope, op.head_dim);
     Rows(op.qkv, false);
   }
   void operator()(const AttentionOp& op) {
-    Same(Width(op.qkv), (op.heads + 2 * op.kv_heads) * op.head_dim, "width of qkv");
+    if (Width(op.qkv) != op.heads * op.head_dim) {
+      Same(Width(op.qkv), (op.heads + 2 * op.kv_heads) * op.head_dim, "width of qkv");
+    }
     Same(Width(op.out), op.heads * op.head_dim, "width of out");
     Heads(op.heads, op.kv_heads, op.head_dim, op.layer);
     Vector(op.sinks, op.heads, "sinks");
+    Rows(op.out, false);
+  }
+  void operator()(const HeadSquaresOp& op) {
+    Same(Width(op.qkv), (op.heads + 2 * op.kv_heads) * op.head_dim, "width of qkv");
+    Same(Width(op.out), 2, "width of out");
+    Rows(op.qkv, false);
     Rows(op.out, false);
   }
   void operator()(const GatherRowsOp& op) {
@@ -72,6 +100,11 @@ class OpChecker {
     Vector(op.router, count * width, "router");
     Vector(op.router_bias, count, "router bias");
     Vector(op.selection_bias, count, "selection bias");
+    Vector(op.expert_scales, count, "expert scales");
+    if (op.router_in != kNoId) {
+      Same(Width(op.router_in), width, "width of what the router reads");
+      Rows(op.router_in, false);
+    }
     if (!LinearOp::IsGated(op.activation)) Complain("experts are gated");
     Rule(op.rule, static_cast<int>(count));
     if (!error_.empty()) return;
@@ -159,11 +192,13 @@ class OpChecker {
       Complain(std::to_string(heads) + " heads do not divide into " + std::to_string(kv_heads) +
                " groups");
     }
-    Same(kv_heads, program_.kv_heads, "kv_heads");
-    Same(head_dim, program_.head_dim, "head_dim");
-    if (layer < 0 || static_cast<size_t>(layer) >= program_.layer_windows.size()) {
-      Complain("attention layer " + std::to_string(layer) + " does not exist");
+    if (layer < 0 || static_cast<size_t>(layer) >= program_.layer_windows.size() ||
+        program_.layer_windows[layer] == kNoKeys) {
+      return Complain("attention layer " + std::to_string(layer) + " does not exist");
     }
+    const bool full = program_.layer_windows[layer] == 0 && program_.full.kv_heads > 0;
+    Same(kv_heads, full ? program_.full.kv_heads : program_.kv_heads, "kv_heads");
+    Same(head_dim, full ? program_.full.head_dim : program_.head_dim, "head_dim");
   }
   void RopeOf(int id, int head_dim) {
     if (id < 0 || static_cast<size_t>(id) >= program_.ropes.size()) {
@@ -186,8 +221,9 @@ class OpChecker {
 }  // namespace
 
 const char* OpName(const Op& op) {
-  constexpr const char* kNames[] = {"embed",       "norm",   "linear", "rope_append", "attention",
-                                    "gather_rows", "logits", "sample", "all_reduce",  "moe"};
+  constexpr const char* kNames[] = {"embed",      "norm",        "linear",       "rope_append",
+                                    "attention",  "gather_rows", "logits",       "sample",
+                                    "all_reduce", "moe",         "head_squares", "slice_gate"};
   return kNames[op.index()];
 }
 

@@ -5,14 +5,17 @@
 // or S for a buffer of sampled rows (input and output of an op have the same):
 //
 //   embed        table [n, w] or positions [places, w], or both → out [T, w]
-//   norm         in [R, w], weight and bias [w] → out [R, w]
+//   norm         in [R, w], weight and bias [w / pieces] → out [R, w]
+//   slice_gate   gate [T, w], with [T, first + w or more] → gate
 //   linear       in [R, k], weight [m, k], bias [m] → out [R, m], gated [R, m / 2]
-//   rope_append  qkv [T, (heads + 2 kv_heads) · head_dim], norms [head_dim] → qkv, layer's pages
+//   rope_append  qkv [T, (heads + 2 kv_heads) · head_dim], norms [head_dim] or [heads · head_dim],
+//                squares [T, 2] → qkv, layer's pages
 //   attention    qkv as above, the layer's pages → out [T, heads · head_dim]
 //   gather_rows  in [T, w] → out [S, w]
 //   logits       in [S, k], head [n, k], bias [n] → out [S, v]
 //   sample       logits [S, v] → StepBatch::sample_outputs
 //   all_reduce   buffer [R, w], in place
+//   head_squares qkv as above → out [T, 2]
 //   moe          in [T, w], router [experts, w], each expert [2 i, w] and [w, i] → out [T, w]
 #pragma once
 

@@ -19,16 +19,14 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/attention_ops.h"
 #include "kernels/kv_layout.h"
+#include "kernels/program_ids.h"
 #include "kernels/routing_rule.h"
 #include "kernels/tensor.h"
 #include "kernels/vocabulary_slice.h"
 
 namespace quire::kernels {
-
-using BufferId = int;
-using WeightId = int;
-inline constexpr int kNoId = -1;
 
 // One tensor of the model. `parts` are stacked along rows (separate q, k and v matrices, or gate
 // and up, of possibly different types, that one product computes).
@@ -55,7 +53,8 @@ struct EmbedOp {
   BufferId out = kNoId;
 };
 
-// y = norm(in) * (weight + weight_offset) + bias over the width; then out = y, or out += y.
+// y = norm(in) * (weight + weight_offset) + bias, over the width or over each of `pieces` equal
+// parts of it, all with the same weights; then out = y · scale, or out = (out + y) · scale.
 struct NormOp {
   enum class Kind : uint8_t { kRms, kLayer };
   Kind kind = Kind::kRms;
@@ -64,6 +63,8 @@ struct NormOp {
   float epsilon = 1e-6f;
   float weight_offset = 0.0f;  // 1 for Gemma as stored by Hugging Face, 0 elsewhere and in GGUF
   bool accumulate = false;
+  int pieces = 1;
+  float scale = 1.0f;
   BufferId in = kNoId;
   BufferId out = kNoId;
 };
@@ -83,37 +84,6 @@ struct LinearOp {
   bool accumulate = false;
   BufferId in = kNoId;
   BufferId out = kNoId;
-};
-
-// Takes qkv = [tokens, (heads + 2 kv_heads) * head_dim] with heads in the order q, k, v. Normalises
-// q and k per head (RMS) when the weights are given, rotates both in place, and appends k and v to
-// the layer's page.
-struct RopeAppendOp {
-  BufferId qkv = kNoId;
-  int layer = 0;
-  int heads = 0;
-  int kv_heads = 0;
-  int head_dim = 0;
-  WeightId q_norm = kNoId;  // [1, head_dim]
-  WeightId k_norm = kNoId;
-  float norm_epsilon = 1e-6f;
-  float norm_weight_offset = 0.0f;
-  int rope = kNoId;  // index into StepProgram::ropes; kNoId leaves positions out
-};
-
-// out[t] = softmax(scale · q[t] · Kᵀ, causal, within the layer's window) · V, read through the
-// block table. A head's sink is one more score, unscaled, of a key without a value.
-struct AttentionOp {
-  BufferId qkv = kNoId;  // only the q part is read
-  BufferId out = kNoId;  // [tokens, heads * head_dim]
-  int layer = 0;
-  int heads = 0;
-  int kv_heads = 0;
-  int head_dim = 0;
-  float scale = 1.0f;
-  int window = 0;  // 0 is full attention
-  float softcap = 0.0f;
-  WeightId sinks = kNoId;  // [1, heads]
 };
 
 // out = the rows of `in` whose logits are needed in this step.
@@ -155,16 +125,18 @@ struct MoeOp {
   WeightId router = kNoId;          // [experts, width], floats
   WeightId router_bias = kNoId;     // [experts]: added to logits
   WeightId selection_bias = kNoId;  // [experts]: added to scores for the choice alone
+  WeightId expert_scales = kNoId;   // [experts]: times the weights of those that are chosen
   RoutingRule rule;
   std::vector<Expert> experts;
   LinearOp::Activation activation = LinearOp::Activation::kSiluGated;
   bool accumulate = false;
   BufferId in = kNoId;
+  BufferId router_in = kNoId;  // what the router reads in the stead of `in`
   BufferId out = kNoId;
 };
 
 using Op = std::variant<EmbedOp, NormOp, LinearOp, RopeAppendOp, AttentionOp, GatherRowsOp,
-                        LogitsOp, SampleOp, AllReduceOp, MoeOp>;
+                        LogitsOp, SampleOp, AllReduceOp, MoeOp, HeadSquaresOp, SliceGateOp>;
 
 // Rotation angles: position p turns pair i by p * inverse_frequency[i]; cos and sin are multiplied
 // by attention_factor. Pairs are (i, i + rotary_dim / 2) ("NeoX" order). rotary_dim ≤ head_dim.
@@ -186,12 +158,18 @@ struct StepProgram {
   bool dequantize_weights = false;
   std::vector<Buffer> buffers;
   std::vector<Rope> ropes;
-  std::vector<int> layer_windows;  // by attention layer, 0 is full
+  std::vector<int> layer_windows;  // by layer, 0 is full, kNoKeys: it reads another's keys
   int heads = 0;                   // of this rank
   int kv_heads = 0;                // of this rank
   int head_dim = 0;
+  KvHeads full;  // of layers with full attention, where those with a window have other heads
   std::vector<Op> ops;
 };
+
+// What the pages of a program hold.
+inline KvShape KvShapeOf(const StepProgram& program, int block_size, KvType type) {
+  return {block_size, program.kv_heads, program.head_dim, type, program.full};
+}
 
 inline VocabularySlice VocabularyOf(const StepProgram& program) {
   return VocabularyOf(program.vocab_size, program.rank, program.ranks);

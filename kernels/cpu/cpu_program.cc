@@ -79,8 +79,11 @@ int64_t RowsOf(const Buffer& buffer, const ProgramOptions& options) {
 int64_t ScratchFloats(const StepProgram& program, const ProgramOptions& options) {
   const int64_t linear = LinearScratchFloats(std::max(options.max_tokens, options.max_samples));
   int64_t attention = 0;
-  if (program.kv_heads > 0) {
-    attention = AttentionScratchFloats(program.heads, program.kv_heads, program.head_dim);
+  for (const Op& op : program.ops) {
+    const auto* one = std::get_if<AttentionOp>(&op);
+    if (one == nullptr) continue;
+    attention =
+        std::max(attention, AttentionScratchFloats(one->heads, one->kv_heads, one->head_dim));
   }
   return (std::max(linear, attention) + 63) / 64 * 64;
 }
@@ -126,6 +129,7 @@ std::vector<WeightRole> FindRoles(const StepProgram& program) {
       MarkVector(roles, moe->router);
       MarkVector(roles, moe->router_bias);
       MarkVector(roles, moe->selection_bias);
+      MarkVector(roles, moe->expert_scales);
       for (const MoeOp::Expert& expert : moe->experts) {
         MarkMatrix(roles, expert.gate_up, LinearOp::IsGated(moe->activation));
         MarkMatrix(roles, expert.down, false);

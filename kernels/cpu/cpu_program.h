@@ -81,6 +81,8 @@ class CpuProgram final : public LoadedProgram {
   void RunOp(const EmbedOp& op);
   void RunOp(const NormOp& op);
   void RunOp(const LinearOp& op);
+  void RunOp(const SliceGateOp& op);
+  void RunOp(const HeadSquaresOp& op);
   void RunOp(const RopeAppendOp& op);
   void RunOp(const AttentionOp& op);
   void RunOp(const GatherRowsOp& op);

@@ -22,13 +22,15 @@ void CpuProgram::RunOp(const MoeOp& op) {
 
 void CpuProgram::Route(const MoeOp& op, int begin, int tokens) {
   RouteJob job;
-  job.x = BufferData(op.in) + begin * Stride(op.in);
-  job.x_stride = Stride(op.in);
-  job.width = buffer_infos_[op.in].width;
+  const BufferId in = op.router_in == kNoId ? op.in : op.router_in;
+  job.x = BufferData(in) + begin * Stride(in);
+  job.x_stride = Stride(in);
+  job.width = buffer_infos_[in].width;
   job.tokens = tokens;
   job.router = Vector(op.router);
   job.bias = Vector(op.router_bias);
   job.selection_bias = Vector(op.selection_bias);
+  job.expert_scales = Vector(op.expert_scales);
   job.experts = static_cast<int>(op.experts.size());
   job.rule = op.rule;
   job.scores = moe_.scores;

@@ -95,12 +95,14 @@ void CpuProgram::RunOp(const NormOp& op) {
   job.epsilon = op.epsilon;
   job.weight_offset = op.weight_offset;
   job.accumulate = op.accumulate;
-  job.width = buffer_infos_[op.in].width;
+  job.scale = op.scale;
+  job.pieces = op.pieces;
+  job.width = buffer_infos_[op.in].width / op.pieces;
   job.in = BufferData(op.in);
   job.in_stride = Stride(op.in);
   job.out = BufferData(op.out);
   job.out_stride = Stride(op.out);
-  Share(RowCount(op.in), kLeastNormFloats / job.width + 1,
+  Share(RowCount(op.in), kLeastNormFloats / (job.width * op.pieces) + 1,
         [&](int begin, int end, int) { kernels_.norm(job, begin, end); });
 }
 
@@ -176,7 +178,7 @@ void CpuProgram::RunOp(const LogitsOp& op) {
 
 LayerPages CpuProgram::PagesOf(int layer) const {
   const KvLayerPlace& place = kv_.layers[layer];
-  const KvSlot slot = SlotOf({kv_.block_size, kv_.kv_heads, kv_.head_dim, kv_.type});
+  const KvSlot slot = SlotOf(kv_, layer);
   const int64_t begin = place.slot * slot.bytes;
   LayerPages pages;
   pages.pool = pages_.data();
@@ -192,6 +194,30 @@ LayerPages CpuProgram::PagesOf(int layer) const {
   return pages;
 }
 
+void CpuProgram::RunOp(const SliceGateOp& op) {
+  SliceGateJob job;
+  job.gate = BufferData(op.gate);
+  job.gate_stride = Stride(op.gate);
+  job.with = BufferData(op.with) + op.first;
+  job.with_stride = Stride(op.with);
+  job.width = buffer_infos_[op.gate].width;
+  job.scale = op.scale;
+  Share(step_.tokens, kLeastTokens,
+        [&](int begin, int end, int) { kernels_.slice_gate(job, begin, end); });
+}
+
+void CpuProgram::RunOp(const HeadSquaresOp& op) {
+  SquaresJob job;
+  job.qkv = BufferData(op.qkv);
+  job.stride = Stride(op.qkv);
+  job.q_width = op.heads * op.head_dim;
+  job.k_width = op.keys ? op.kv_heads * op.head_dim : 0;
+  job.out = BufferData(op.out);
+  job.out_stride = Stride(op.out);
+  Share(step_.tokens, kLeastTokens,
+        [&](int begin, int end, int) { kernels_.head_squares(job, begin, end); });
+}
+
 void CpuProgram::RunOp(const RopeAppendOp& op) {
   RopeJob job;
   job.qkv = BufferData(op.qkv);
@@ -199,8 +225,17 @@ void CpuProgram::RunOp(const RopeAppendOp& op) {
   job.heads = op.heads;
   job.kv_heads = op.kv_heads;
   job.head_dim = op.head_dim;
+  job.norm = op.norm;
   job.q_norm = Vector(op.q_norm);
   job.k_norm = Vector(op.k_norm);
+  if (op.norm == HeadNorm::kWhole) {
+    job.squares = BufferData(op.squares);
+    job.squares_stride = Stride(op.squares);
+    job.q_width = static_cast<float>(op.norm_heads * op.head_dim);
+    job.k_width = static_cast<float>(op.norm_kv_heads * op.head_dim);
+  }
+  job.v_norm = op.v_norm;
+  job.growth = op.growth;
   job.epsilon = op.norm_epsilon;
   job.weight_offset = op.norm_weight_offset;
   if (op.rope != kNoId) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/cpu/head_jobs.h"
 #include "kernels/cpu/moe_jobs.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/row_tiles.h"
@@ -58,42 +59,13 @@ struct NormJob {
   float epsilon = 0.0f;
   float weight_offset = 0.0f;
   bool accumulate = false;
-  int width = 0;
+  float scale = 1.0f;
+  int width = 0;   // of a piece
+  int pieces = 1;  // of a row
   const float* in = nullptr;
   int64_t in_stride = 0;
   float* out = nullptr;
   int64_t out_stride = 0;
-};
-
-// The place of one layer's keys and values in a page. Keys are [head][token / 16][dim][16], values
-// are [head][token][dim padded to 16].
-struct LayerPages {
-  std::byte* pool = nullptr;
-  int64_t page_bytes = 0;
-  int64_t key_offset = 0;  // of the layer's keys within a page
-  int64_t value_offset = 0;
-  int64_t key_scale_offset = 0;  // fp8: float32 [head][token]
-  int64_t value_scale_offset = 0;
-  int64_t head_elements = 0;  // of keys, and of values, of one head in one page
-  int block_size = 16;
-  int group = 0;  // which block table of a row
-  KvType type = KvType::kF32;
-};
-
-struct RopeJob {
-  float* qkv = nullptr;
-  int64_t stride = 0;
-  int heads = 0;
-  int kv_heads = 0;
-  int head_dim = 0;
-  const float* q_norm = nullptr;
-  const float* k_norm = nullptr;
-  float epsilon = 0.0f;
-  float weight_offset = 0.0f;
-  int rotary_dim = 0;             // 0: no rotation
-  const float* angles = nullptr;  // [tokens][cos of rotary_dim / 2, sin of rotary_dim / 2]
-  LayerPages pages;
-  std::span<const BatchRow> rows;
 };
 
 struct AttentionJob {
@@ -132,6 +104,8 @@ struct KernelTable {
   // One row of a table to out[0 … k). `scratch` as above.
   void (*embed)(const EmbedJob& job, int64_t row, float* out, float* scratch);
   void (*norm)(const NormJob& job, int row_begin, int row_end);
+  void (*slice_gate)(const SliceGateJob& job, int token_begin, int token_end);
+  void (*head_squares)(const SquaresJob& job, int token_begin, int token_end);
   // Tokens of the step, counted over all rows.
   void (*rope_append)(const RopeJob& job, int row, int token_begin, int token_end);
   void (*attend)(const AttentionJob& job, const AttentionTask& task, float* scratch);

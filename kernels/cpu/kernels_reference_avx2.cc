@@ -3,6 +3,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/norm.h"
+#include "kernels/cpu/rope_append.h"
 #include "kernels/cpu/routing.h"
 #include "kernels/cpu/vec16_plain.h"
 
@@ -11,8 +12,8 @@ namespace quire::kernels::cpu {
 const KernelTable& ReferenceKernels() {
   using V = Vec16Plain;
   static constexpr KernelTable kTable = {
-      "reference", V::kTileRows,    V::kDirectRows,   PackTiles<V>,
-      Linear<V>,   Embed<V>,        Norm<V>,          RopeAppend<V>,
+      "reference", V::kTileRows,    V::kDirectRows,   PackTiles<V>,      Linear<V>,
+      Embed<V>,    Norm<V>,         SliceGate<V>,     HeadSquares<V>,    RopeAppend<V>,
       Attend<V>,   RouterLogits<V>, ChooseExperts<V>, CombineExperts<V>,
   };
   return kTable;

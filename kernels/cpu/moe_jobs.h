@@ -15,6 +15,7 @@ struct RouteJob {
   const float* router = nullptr;          // [experts, width]
   const float* bias = nullptr;            // [experts] or null: added to logits
   const float* selection_bias = nullptr;  // likewise: for the choice alone
+  const float* expert_scales = nullptr;   // likewise: times the weights of those that are chosen
   int experts = 0;
   RoutingRule rule;
   // By token: the logits, which become scores, then the keys of the choice; each ScoreStride long.

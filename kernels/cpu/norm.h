@@ -3,11 +3,9 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
 
-#include "kernels/cpu/half.h"
 #include "kernels/cpu/kernel_table.h"
-#include "kernels/kv_fp8.h"
+#include "kernels/cpu/vec_math.h"
 
 namespace quire::kernels::cpu {
 
@@ -64,6 +62,7 @@ void NormRow(const NormJob& job, const float* x, float* out) {
     }
     if (job.bias != nullptr) y = V::Add(y, LoadUpTo<V>(job.bias + i, left));
     if (job.accumulate) y = V::Add(LoadUpTo<V>(out + i, left), y);
+    if (job.scale != 1.0f) y = V::Mul(y, V::Set(job.scale));
     StoreUpTo<V>(out + i, y, left);
   }
 }
@@ -71,7 +70,24 @@ void NormRow(const NormJob& job, const float* x, float* out) {
 template <class V>
 void Norm(const NormJob& job, int row_begin, int row_end) {
   for (int row = row_begin; row < row_end; ++row) {
-    NormRow<V>(job, job.in + row * job.in_stride, job.out + row * job.out_stride);
+    const float* in = job.in + row * job.in_stride;
+    float* out = job.out + row * job.out_stride;
+    for (int piece = 0; piece < job.pieces; ++piece) {
+      NormRow<V>(job, in + piece * job.width, out + piece * job.width);
+    }
+  }
+}
+
+template <class V>
+void SliceGate(const SliceGateJob& job, int token_begin, int token_end) {
+  for (int t = token_begin; t < token_end; ++t) {
+    float* gate = job.gate + t * job.gate_stride;
+    const float* with = job.with + t * job.with_stride;
+    for (int i = 0; i < job.width; i += 16) {
+      const int left = job.width - i;
+      const auto y = V::Mul(GeluTanh<V>(LoadUpTo<V>(gate + i, left)), LoadUpTo<V>(with + i, left));
+      StoreUpTo<V>(gate + i, V::Mul(y, V::Set(job.scale)), left);
+    }
   }
 }
 
@@ -86,111 +102,6 @@ void Rotate(float* x, const float* angles, int half) {
     const auto b = LoadUpTo<V>(x + half + i, left);
     StoreUpTo<V>(x + i, V::Fma(a, c, V::Neg(V::Mul(b, s))), left);
     StoreUpTo<V>(x + half + i, V::Fma(b, c, V::Mul(a, s)), left);
-  }
-}
-
-// The scale of one head's key or value of a token, which it also stores.
-inline Fp8Scale StoreScale(const RopeJob& job, std::byte* scales, int head, int slot,
-                           const float* x) {
-  float largest = 0.0f;
-  bool finite = true;
-  for (int d = 0; d < job.head_dim; ++d) {
-    const float magnitude = std::fabs(x[d]);
-    finite = finite && magnitude <= std::numeric_limits<float>::max();
-    largest = magnitude > largest ? magnitude : largest;
-  }
-  const Fp8Scale scale = Fp8ScaleOf(largest, finite);
-  reinterpret_cast<float*>(scales)[head * job.pages.block_size + slot] = scale.scale;
-  return scale;
-}
-
-inline float Saturated(float x) {
-  return x > kF16Largest ? kF16Largest : x < -kF16Largest ? -kF16Largest : x;
-}
-
-// One key into its page: element d of token t is at [t / 16][d][t % 16].
-template <class V>
-void StoreKey(const RopeJob& job, std::byte* page, int head, int slot, const float* k) {
-  std::byte* base = page + job.pages.key_offset;
-  const int64_t first =
-      head * job.pages.head_elements + slot / 16 * (16 * PaddedDim(job.head_dim)) + slot % 16;
-  if (job.pages.type == KvType::kF32) {
-    float* to = reinterpret_cast<float*>(base) + first;
-    for (int d = 0; d < job.head_dim; ++d) to[16 * d] = k[d];
-  } else if (job.pages.type == KvType::kFp8) {
-    const Fp8Scale scale = StoreScale(job, page + job.pages.key_scale_offset, head, slot, k);
-    uint8_t* to = reinterpret_cast<uint8_t*>(base) + first;
-    for (int d = 0; d < job.head_dim; ++d) to[16 * d] = ToFp8(k[d] * scale.inverse);
-  } else {
-    const bool half = job.pages.type == KvType::kF16;
-    uint16_t* to = reinterpret_cast<uint16_t*>(base) + first;
-    for (int d = 0; d < job.head_dim; ++d) {
-      to[16 * d] = half ? FloatToHalf(Saturated(k[d])) : FloatToBFloat(k[d]);
-    }
-  }
-}
-
-// One value into its page; the padding after head_dim becomes zero.
-template <class V>
-void StoreValue(const RopeJob& job, std::byte* page, int head, int slot, const float* v) {
-  std::byte* base = page + job.pages.value_offset;
-  const int64_t first = head * job.pages.head_elements + slot * PaddedDim(job.head_dim);
-  if (job.pages.type == KvType::kFp8) {
-    const Fp8Scale scale = StoreScale(job, page + job.pages.value_scale_offset, head, slot, v);
-    uint8_t* to = reinterpret_cast<uint8_t*>(base) + first;
-    for (int d = 0; d < PaddedDim(job.head_dim); ++d) {
-      to[d] = d < job.head_dim ? ToFp8(v[d] * scale.inverse) : uint8_t{0};
-    }
-    return;
-  }
-  for (int d = 0; d < job.head_dim; d += 16) {
-    const auto x = LoadUpTo<V>(v + d, job.head_dim - d);
-    if (job.pages.type == KvType::kF32) {
-      V::Store(reinterpret_cast<float*>(base) + first + d, x);
-    } else if (job.pages.type == KvType::kF16) {
-      // In this order a NaN passes through both.
-      V::StoreHalf(base + 2 * (first + d),
-                   V::Max(V::Set(-kF16Largest), V::Min(V::Set(kF16Largest), x)));
-    } else {
-      V::StoreBFloat(base + 2 * (first + d), x);
-    }
-  }
-}
-
-template <class V>
-void NormHead(const RopeJob& job, const float* weight, float* x) {
-  if (weight == nullptr) return;
-  NormJob norm;
-  norm.weight = weight;
-  norm.epsilon = job.epsilon;
-  norm.weight_offset = job.weight_offset;
-  norm.width = job.head_dim;
-  NormRow<V>(norm, x, x);
-}
-
-template <class V>
-void RopeAppend(const RopeJob& job, int row_index, int token_begin, int token_end) {
-  const BatchRow& row = job.rows[row_index];
-  const int half = job.rotary_dim / 2;
-  for (int i = token_begin; i < token_end; ++i) {
-    const int token = row.first_token + i;
-    const int position = row.first_position + i;
-    float* q = job.qkv + token * job.stride;
-    const float* angles = job.angles + static_cast<int64_t>(token) * 2 * half;
-    for (int head = 0; head < job.heads + job.kv_heads; ++head) {
-      float* x = q + head * job.head_dim;
-      NormHead<V>(job, head < job.heads ? job.q_norm : job.k_norm, x);
-      if (half > 0) Rotate<V>(x, angles, half);
-    }
-    const int32_t page_id = row.block_tables[job.pages.group][position / job.pages.block_size];
-    std::byte* page = job.pages.pool + page_id * job.pages.page_bytes;
-    const int slot = position % job.pages.block_size;
-    const float* k = q + job.heads * job.head_dim;
-    const float* v = k + job.kv_heads * job.head_dim;
-    for (int head = 0; head < job.kv_heads; ++head) {
-      StoreKey<V>(job, page, head, slot, k + head * job.head_dim);
-      StoreValue<V>(job, page, head, slot, v + head * job.head_dim);
-    }
   }
 }
 

@@ -146,7 +146,10 @@ void ChooseExperts(const RouteJob& job, int token_begin, int token_end) {
     }
     // Sigmoids may all be next to zero.
     const float divisor = rule.renormalise ? sum + 1e-20f : 1.0f;
-    for (int i = 0; i < rule.chosen; ++i) weights[i] = weights[i] / divisor * rule.scale;
+    for (int i = 0; i < rule.chosen; ++i) {
+      weights[i] = weights[i] / divisor * rule.scale;
+      if (job.expert_scales != nullptr) weights[i] *= job.expert_scales[chosen[i]];
+    }
   }
 }
 

@@ -159,6 +159,7 @@ DoubleModel::DoubleModel(const StepProgram& program, KvType kv) : program_(progr
 std::vector<std::vector<double>> DoubleModel::Run(std::span<const int32_t> tokens) {
   tokens_.assign(tokens.begin(), tokens.end());
   buffers_.assign(program_.buffers.size(), Rows(tokens.size()));
+  keys_and_values_.assign(program_.layer_windows.size(), Rows(tokens.size()));
   BufferId logits = kNoId;
   for (const Op& op : program_.ops) {
     std::visit([this](const auto& one) { Apply(one); }, op);
@@ -179,13 +180,30 @@ void DoubleModel::Apply(const EmbedOp& op) {
 
 void DoubleModel::Apply(const NormOp& op) {
   for (size_t t = 0; t < tokens_.size(); ++t) {
-    std::vector<double> y =
-        Normed(op, buffers_[op.in][t], op.weight == kNoId ? nullptr : &Vector(op.weight),
-               op.bias == kNoId ? nullptr : &Vector(op.bias));
-    if (op.accumulate) {
-      for (size_t i = 0; i < y.size(); ++i) y[i] += buffers_[op.out][t][i];
+    const std::vector<double>& x = buffers_[op.in][t];
+    const auto width = static_cast<ptrdiff_t>(x.size()) / op.pieces;
+    std::vector<double> y;
+    for (int piece = 0; piece < op.pieces; ++piece) {
+      const std::vector<double> own(x.begin() + piece * width, x.begin() + (piece + 1) * width);
+      const std::vector<double> normed =
+          Normed(op, own, op.weight == kNoId ? nullptr : &Vector(op.weight),
+                 op.bias == kNoId ? nullptr : &Vector(op.bias));
+      y.insert(y.end(), normed.begin(), normed.end());
+    }
+    for (size_t i = 0; i < y.size(); ++i) {
+      if (op.accumulate) y[i] += buffers_[op.out][t][i];
+      y[i] *= op.scale;
     }
     buffers_[op.out][t] = y;
+  }
+}
+
+void DoubleModel::Apply(const SliceGateOp& op) {
+  for (size_t t = 0; t < tokens_.size(); ++t) {
+    std::vector<double>& gate = buffers_[op.gate][t];
+    for (size_t i = 0; i < gate.size(); ++i) {
+      gate[i] = GeluTanh(gate[i]) * buffers_[op.with][t][op.first + i] * op.scale;
+    }
   }
 }
 
@@ -225,7 +243,8 @@ void DoubleModel::Apply(const MoeOp& op) {
   for (size_t t = 0; t < tokens_.size(); ++t) {
     const std::vector<double>& x = buffers_[op.in][t];
     std::vector<double> y(x.size(), 0.0);
-    const std::vector<double> logits = Product(op.router, op.router_bias, x);
+    const std::vector<double>& routed = buffers_[op.router_in == kNoId ? op.in : op.router_in][t];
+    const std::vector<double> logits = Product(op.router, op.router_bias, routed);
     const std::vector<double> none;
     const std::vector<double>& bias = op.selection_bias == kNoId ? none : Vector(op.selection_bias);
     for (const auto& [expert, weight] : ChosenExperts(op.rule, logits, bias)) {
@@ -233,12 +252,52 @@ void DoubleModel::Apply(const MoeOp& op) {
       std::vector<double> inner = Product(own.gate_up, own.gate_up_bias, x);
       Activate(op.activation, inner);
       const std::vector<double> part = Product(own.down, own.down_bias, inner);
-      for (size_t i = 0; i < y.size(); ++i) y[i] += weight * part[i];
+      const double scale =
+          op.expert_scales == kNoId ? 1.0 : Vector(op.expert_scales)[static_cast<size_t>(expert)];
+      for (size_t i = 0; i < y.size(); ++i) y[i] += weight * scale * part[i];
     }
     if (op.accumulate) {
       for (size_t i = 0; i < y.size(); ++i) y[i] += buffers_[op.out][t][i];
     }
     buffers_[op.out][t] = y;
+  }
+}
+
+void DoubleModel::Apply(const HeadSquaresOp& op) {
+  for (size_t t = 0; t < tokens_.size(); ++t) {
+    const auto q = buffers_[op.qkv][t].begin();
+    const auto k = q + op.heads * op.head_dim;
+    const auto sum = [](auto begin, auto end) {
+      return std::inner_product(begin, end, begin, 0.0);
+    };
+    buffers_[op.out][t] = {sum(q, k), op.keys ? sum(k, k + op.kv_heads * op.head_dim) : 0.0};
+  }
+}
+
+// Head `head` of q and k together.
+void DoubleModel::NormHead(const RopeAppendOp& op, int head, size_t token,
+                           std::vector<double>& x) const {
+  const bool key = head >= op.heads;
+  const WeightId id = key ? op.k_norm : op.q_norm;
+  if (id == kNoId) return;
+  NormOp norm;
+  norm.kind = op.norm == HeadNorm::kLayer ? NormOp::Kind::kLayer : NormOp::Kind::kRms;
+  norm.epsilon = op.norm_epsilon;
+  norm.weight_offset = op.norm_weight_offset;
+  if (op.norm == HeadNorm::kRms) {
+    x = Normed(norm, x, &Vector(id), nullptr);
+    return;
+  }
+  const auto own = Vector(id).begin() + int64_t{key ? head - op.heads : head} * op.head_dim;
+  const std::vector<double> weight(own, own + op.head_dim);
+  if (op.norm == HeadNorm::kLayer) {
+    x = Normed(norm, x, &weight, nullptr);
+    return;
+  }
+  const double mean = buffers_[op.squares][token][key ? 1 : 0] /
+                      (int64_t{key ? op.norm_kv_heads : op.norm_heads} * op.head_dim);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] *= (weight[i] + op.norm_weight_offset) / std::sqrt(mean + op.norm_epsilon);
   }
 }
 
@@ -248,13 +307,7 @@ void DoubleModel::Apply(const RopeAppendOp& op) {
     for (int head = 0; head < op.heads + op.kv_heads; ++head) {
       const auto begin = qkv.begin() + head * op.head_dim;
       std::vector<double> x(begin, begin + op.head_dim);
-      const WeightId weight = head < op.heads ? op.q_norm : op.k_norm;
-      if (weight != kNoId) {
-        NormOp norm;
-        norm.epsilon = op.norm_epsilon;
-        norm.weight_offset = op.norm_weight_offset;
-        x = Normed(norm, x, &Vector(weight), nullptr);
-      }
+      NormHead(op, head, t, x);
       if (op.rope != kNoId) {
         const Rope& rope = program_.ropes[op.rope];
         const int half = rope.rotary_dim / 2;
@@ -270,10 +323,22 @@ void DoubleModel::Apply(const RopeAppendOp& op) {
       }
       std::copy(x.begin(), x.end(), begin);
     }
+    for (int i = 0; i < op.heads * op.head_dim; ++i) {
+      qkv[i] *= 1.0 + op.growth.rate * std::log(1.0 + (static_cast<int>(t) + op.growth.offset) /
+                                                          op.growth.interval);
+    }
     double* const kv = qkv.data() + op.heads * op.head_dim;
+    for (int head = op.kv_heads; op.v_norm && head < 2 * op.kv_heads; ++head) {
+      double* const v = kv + head * op.head_dim;
+      NormOp norm;
+      norm.epsilon = op.norm_epsilon;
+      const std::vector<double> y = Normed(norm, {v, v + op.head_dim}, nullptr, nullptr);
+      std::copy(y.begin(), y.end(), v);
+    }
     for (int head = 0; head < 2 * op.kv_heads; ++head) {
       RoundHead(kv_, kv + head * op.head_dim, op.head_dim);
     }
+    if (op.kv_heads > 0) keys_and_values_[op.layer][t].assign(kv, qkv.data() + qkv.size());
   }
 }
 
@@ -287,7 +352,7 @@ void DoubleModel::Apply(const AttentionOp& op) {
       std::vector<double> sum(op.head_dim, 0.0);
       std::vector<double> scores;
       for (size_t key = first; key <= t; ++key) {
-        const double* k = buffers_[op.qkv][key].data() + (op.heads + head / group) * op.head_dim;
+        const double* k = keys_and_values_[op.layer][key].data() + head / group * op.head_dim;
         double score = 0.0;
         for (int d = 0; d < op.head_dim; ++d) score += q[d] * k[d];
         score *= op.scale;
@@ -304,7 +369,7 @@ void DoubleModel::Apply(const AttentionOp& op) {
       for (size_t key = first; key <= t; ++key) {
         const double p = std::exp(scores[key - first] - top);
         const double* v =
-            buffers_[op.qkv][key].data() + (op.heads + op.kv_heads + head / group) * op.head_dim;
+            keys_and_values_[op.layer][key].data() + (op.kv_heads + head / group) * op.head_dim;
         for (int d = 0; d < op.head_dim; ++d) sum[d] += p * v[d];
         total += p;
       }

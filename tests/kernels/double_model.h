@@ -34,6 +34,8 @@ class DoubleModel {
   void Apply(const EmbedOp& op);
   void Apply(const NormOp& op);
   void Apply(const LinearOp& op);
+  void Apply(const SliceGateOp& op);
+  void Apply(const HeadSquaresOp& op);
   void Apply(const RopeAppendOp& op);
   void Apply(const AttentionOp& op);
   void Apply(const GatherRowsOp& op);
@@ -42,6 +44,7 @@ class DoubleModel {
   void Apply(const AllReduceOp&) {}
   void Apply(const MoeOp& op);
 
+  void NormHead(const RopeAppendOp& op, int head, size_t token, std::vector<double>& x) const;
   const std::vector<double>& Vector(WeightId id) const { return weights_[id][0]; }
   std::vector<double> Product(WeightId weight, WeightId bias, const std::vector<double>& x) const;
 
@@ -50,6 +53,7 @@ class DoubleModel {
   bool quantise_inputs_ = false;
   std::vector<Rows> weights_;  // by weight, vectors flattened to one row
   std::vector<Rows> buffers_;
+  std::vector<Rows> keys_and_values_;  // by layer and token: all heads' keys, then their values
   std::vector<int32_t> tokens_;
 };
 

@@ -51,6 +51,7 @@ struct Builder {
   }
 
   MoeOp Experts(BufferId in, BufferId out);
+  void Append(int layer, BufferId qkv);
   void Layer(int layer, BufferId x, BufferId h, BufferId qkv, BufferId attended, BufferId inner);
 };
 
@@ -82,6 +83,34 @@ MoeOp Builder::Experts(BufferId in, BufferId out) {
   return op;
 }
 
+void Builder::Append(int layer, BufferId qkv) {
+  const int q_width = shape.heads * shape.head_dim, kv_width = shape.kv_heads * shape.head_dim;
+  RopeAppendOp rope;
+  rope.qkv = qkv;
+  rope.layer = layer;
+  rope.heads = shape.heads;
+  rope.kv_heads = shape.kv_heads;
+  rope.head_dim = shape.head_dim;
+  if (shape.head_norm) {
+    const bool shared = shape.norm_of_heads == HeadNorm::kRms;
+    rope.norm = shape.norm_of_heads;
+    rope.q_norm = Vector(shared ? shape.head_dim : q_width, 0.0f);
+    rope.k_norm = Vector(shared ? shape.head_dim : kv_width, 0.0f);
+    rope.norm_weight_offset = 1.0f;
+  }
+  if (rope.norm == HeadNorm::kWhole) {
+    rope.squares = AddBuffer("squares", 2);
+    rope.norm_heads = shape.heads;
+    rope.norm_kv_heads = shape.kv_heads;
+    program.ops.push_back(
+        HeadSquaresOp{qkv, rope.squares, shape.heads, shape.kv_heads, shape.head_dim});
+  }
+  rope.v_norm = shape.value_norm;
+  rope.growth = shape.growth;
+  rope.rope = shape.layer_norm ? kNoId : 0;
+  program.ops.push_back(rope);
+}
+
 void Builder::Layer(int layer, BufferId x, BufferId h, BufferId qkv, BufferId attended,
                     BufferId inner) {
   const int q_width = shape.heads * shape.head_dim, kv_width = shape.kv_heads * shape.head_dim;
@@ -93,19 +122,7 @@ void Builder::Layer(int layer, BufferId x, BufferId h, BufferId qkv, BufferId at
   project.in = h;
   project.out = qkv;
   program.ops.push_back(project);
-  RopeAppendOp rope;
-  rope.qkv = qkv;
-  rope.layer = layer;
-  rope.heads = shape.heads;
-  rope.kv_heads = shape.kv_heads;
-  rope.head_dim = shape.head_dim;
-  if (shape.head_norm) {
-    rope.q_norm = Vector(shape.head_dim, 0.0f);
-    rope.k_norm = Vector(shape.head_dim, 0.0f);
-    rope.norm_weight_offset = 1.0f;
-  }
-  rope.rope = shape.layer_norm ? kNoId : 0;
-  program.ops.push_back(rope);
+  Append(layer, qkv);
   AttentionOp attention;
   attention.qkv = qkv;
   attention.out = attended;
@@ -212,10 +229,8 @@ StepProgram MakeProgram(const ModelShape& shape, WeightStore& store) {
 
 PagedRunner::PagedRunner(const StepProgram& program, const Options& options)
     : options_(options), vocabulary_(program.vocab_size) {
-  layout_ = DealLayers(program.layer_windows, {.block_size = options.block_size,
-                                               .kv_heads = program.kv_heads,
-                                               .head_dim = program.head_dim,
-                                               .type = options.kv_type});
+  layout_ =
+      DealLayers(program.layer_windows, KvShapeOf(program, options.block_size, options.kv_type));
   const int blocks = (options.max_context + options.block_size - 1) / options.block_size;
   const int groups = static_cast<int>(layout_.groups.size());
   std::string error;

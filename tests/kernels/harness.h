@@ -26,6 +26,9 @@ struct ModelShape {
   bool layer_norm =
       false;  // LayerNorm, biases, learned positions, ReLU (as in OPT); else gated and RoPE
   bool head_norm = false;
+  HeadNorm norm_of_heads = HeadNorm::kRms;
+  bool value_norm = false;
+  QueryGrowth growth;
   int experts = 0;  // in place of the second block's mlp; 0: none
   RoutingRule rule;
   bool selection_bias = false;

@@ -34,6 +34,31 @@ TEST(DealLayers, OneKindIsOneGroup) {
   }
 }
 
+// Pages are as large as the kind needs that takes less for a token.
+TEST(DealLayers, FullLayersMayHaveOtherHeads) {
+  const std::vector<int> windows = {8, 8, 8, 8, 8, 0, 8, 8, 8, 8, 8, 0, kNoKeys};
+  const KvLayout layout = DealLayers(
+      windows,
+      {.block_size = 16, .kv_heads = 4, .head_dim = 32, .full = {.kv_heads = 1, .head_dim = 64}});
+  const int64_t sliding = int64_t{2} * 4 * 32 * 16 * 4;
+  const int64_t full = int64_t{2} * 64 * 16 * 4;
+  EXPECT_EQ(SlotOf(layout, 0).bytes, sliding);
+  EXPECT_EQ(SlotOf(layout, 5).bytes, full);
+  EXPECT_EQ(layout.page_bytes, sliding) << "the two full layers take the half of one sliding one";
+  EXPECT_EQ(layout.kinds[0].layers_per_group, 2);
+  EXPECT_EQ(layout.kinds[0].groups, 1);
+  EXPECT_EQ(layout.kinds[1].layers_per_group, 1);
+  EXPECT_EQ(layout.kinds[1].groups, 10);
+  EXPECT_EQ(layout.layers[11].slot, 1);
+  // Where full layers take more, several sliding ones share a page.
+  const KvLayout other = DealLayers(
+      windows,
+      {.block_size = 16, .kv_heads = 1, .head_dim = 32, .full = {.kv_heads = 1, .head_dim = 64}});
+  EXPECT_EQ(other.page_bytes, 2 * full);
+  EXPECT_EQ(other.kinds[1].layers_per_group, 4);
+  EXPECT_EQ(other.kinds[1].groups, 3);
+}
+
 TEST(DealLayers, TheLastGroupOfAKindMayBePadded) {
   const KvLayout layout = DealLayers({8, 0, 8, 0, 8}, {.kv_heads = 1, .head_dim = 16});
   EXPECT_EQ(layout.layers_per_group, 2);

@@ -35,7 +35,7 @@ class CudaBackend final : public Backend {
   }
 
   KvShape PageShape(const StepProgram& program, int block_size) const override {
-    return {block_size, program.kv_heads, program.head_dim, KvType::kBF16};
+    return KvShapeOf(program, block_size, KvType::kBF16);
   }
 
   std::unique_ptr<LoadedProgram> Load(const StepProgram& program,

@@ -102,7 +102,7 @@ void CudaProgram::Do(const ActivationStep& step) {
 // Where the layer's keys and values lie, for what writes them and what reads them.
 template <class Params>
 void CudaProgram::SetPages(int layer, Params& params) const {
-  const KvSlot slot = SlotOf({kv_.block_size, kv_.kv_heads, kv_.head_dim, kv_.type});
+  const KvSlot slot = SlotOf(kv_, layer);
   std::byte* base = pool_.begin() + kv_.layers[static_cast<size_t>(layer)].slot * slot.bytes;
   params.type = kv_.type;
   params.keys = base + slot.keys;

@@ -28,6 +28,9 @@ class Lowering {
   }
 
   std::string Run() {
+    if (program_.full.kv_heads > 0) {
+      return "layers whose heads differ have no kernel on this device yet; use --device cpu";
+    }
     if (program_.head_dim % 8 != 0 || program_.head_dim > kMaxHeadDim) {
       return "heads of " + std::to_string(program_.head_dim) +
              " elements: multiples of 8 up to 256 are served";
@@ -83,6 +86,11 @@ class Lowering {
     UseVector(op.weight);
     UseVector(op.bias);
     if (op.in == op.out) return Fail("a norm in place is not computed");
+    if (op.pieces != 1 || op.scale != 1.0f) {
+      return Fail(
+          "norms of pieces, or with a scale, have no kernel on this device yet; use "
+          "--device cpu");
+    }
     Written(op.out);
     Emit(NormStep{op.kind, op.weight, op.bias, op.epsilon, op.weight_offset, op.accumulate, false,
                   op.in, op.out});
@@ -116,7 +124,29 @@ class Lowering {
     Emit(ActivationStep{op.activation, product.out, op.out});
   }
 
+  void Take(const SliceGateOp&) {
+    Fail("gates of layers have no kernel on this device yet; use --device cpu");
+  }
+
+  void Take(const HeadSquaresOp&) {
+    Fail("a norm of all heads together has no kernel on this device yet; use --device cpu");
+  }
+
   void Take(const RopeAppendOp& op) {
+    if (op.kv_heads == 0) {
+      return Fail(
+          "layers that read another's keys have no kernel on this device yet; use --device cpu");
+    }
+    if (op.norm == HeadNorm::kLayer) {
+      return Fail("layer norms of heads have no kernel on this device yet; use --device cpu");
+    }
+    if (op.v_norm)
+      return Fail("norms of values have no kernel on this device yet; use --device cpu");
+    if (op.growth.rate != 0.0f) {
+      return Fail(
+          "queries that grow with their position have no kernel on this device yet; use --device "
+          "cpu");
+    }
     UseVector(op.q_norm);
     UseVector(op.k_norm);
     if (op.heads > kMaxHeadsPerKvHead * op.kv_heads) {
