@@ -45,9 +45,9 @@ class Subject {
           kernels::KvType type)
       : vocabulary_(model.program.vocab_size), kv_type_(type), backend_(std::move(backend)) {
     kernels::ProgramOptions options;
-    options.kv = kernels::DealLayers(
-        model.program.layer_windows,
-        {.kv_heads = model.program.kv_heads, .head_dim = model.program.head_dim, .type = type});
+    options.kv =
+        kernels::DealLayers(model.program.layer_windows,
+                            kernels::KvShapeOf(model.program, kernels::KvShape{}.block_size, type));
     const int blocks = kWindow / options.kv.block_size;
     const auto groups = static_cast<int>(options.kv.groups.size());
     options.page_count = int64_t{blocks} * groups;

@@ -98,8 +98,8 @@ class Ranks {
  private:
   static kernels::ProgramOptions OptionsOf(const kernels::StepProgram& program) {
     kernels::ProgramOptions load;
-    load.kv = kernels::DealLayers(program.layer_windows, {kBlockSize, program.kv_heads,
-                                                          program.head_dim, kernels::KvType::kF32});
+    load.kv = kernels::DealLayers(program.layer_windows,
+                                  kernels::KvShapeOf(program, kBlockSize, kernels::KvType::kF32));
     load.page_count =
         int64_t{kContext / kBlockSize} * kMostRows * static_cast<int64_t>(load.kv.groups.size());
     load.max_tokens = kContext;

@@ -132,12 +132,12 @@ absl::Status WorkerLoader::Steps::OpenModel() {
   model::LoadOptions load;
   load.allowed_roots = config_.allowed_model_roots;
   load.float_type = FloatTypeOf(config_);
+  load.max_model_len = config_.max_model_len;
   QUIRE_ASSIGN_OR_RETURN(load.chat_template, ChatTemplateOf(config_.chat_template));
   absl::StatusOr<std::unique_ptr<model::Model>> model = model::LoadModel(config_.model, load);
   if (!model.ok()) return Annotate(model.status(), "--model");
   worker_->model = *std::move(model);
-  QUIRE_RETURN_IF_ERROR(CheckTemplateTokens(config_.chat_template, worker_->model->bundle));
-  return absl::OkStatus();
+  return CheckTemplateTokens(config_.chat_template, worker_->model->bundle);
 }
 
 // From here on the model's program is the first rank's; the others' programs have the same size.

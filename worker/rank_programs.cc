@@ -170,6 +170,7 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
     model::LoadOptions load;
     load.allowed_roots = config.allowed_model_roots;
     load.float_type = FloatTypeOf(config);
+    load.max_model_len = config.max_model_len;
     load.rank = {setup.rank, setup.size};
     // Text is for routers: the engine has read it once to identify the model.
     load.with_text = false;

@@ -19,7 +19,7 @@ std::unique_ptr<Driver> Driver::Make(const model::Model& model, const DriverOpti
   kernels::StepProgram program = model.program;
   program.dequantize_weights = options.dequantize_weights;
   driver->vocab_size_ = program.vocab_size;
-  kernels::KvShape shape{options.block_size, program.kv_heads, program.head_dim, options.kv_type};
+  kernels::KvShape shape = kernels::KvShapeOf(program, options.block_size, options.kv_type);
   if (options.make_backend && options.kv_type == kernels::KvType::kF32) {
     shape = driver->backend_->PageShape(program, options.block_size);
   }

@@ -43,6 +43,8 @@ Golden ReadGolden(const std::string& path) {
   const json::Object& object = value->as_object();
   Golden golden;
   golden.prompt_length = static_cast<int>(object.at("prompt_length").as_int64());
+  if (object.contains("max_model_len"))
+    golden.max_model_len = object.at("max_model_len").as_int64();
   for (const json::Value& token : object.at("tokens").as_array()) {
     golden.tokens.push_back(static_cast<int32_t>(token.as_int64()));
   }

@@ -19,6 +19,7 @@ struct GoldenRow {
 
 struct Golden {
   int prompt_length = 0;
+  int64_t max_model_len = 0;    // that the model is loaded for; 0: its own
   std::vector<int32_t> tokens;  // the prompt and what the reference continued it with
   std::vector<GoldenRow> rows;
 };

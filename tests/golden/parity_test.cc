@@ -77,7 +77,9 @@ class Fixture {
     std::string path = Folder() + "/" + name;
     golden_ = ReadGolden(path + "/golden.json");
     if (std::filesystem::exists(path + "/model.gguf")) path += "/model.gguf";
-    auto model = model::LoadModel(path, {.with_text = false, .float_type = float_type});
+    auto model = model::LoadModel(
+        path,
+        {.with_text = false, .float_type = float_type, .max_model_len = golden_.max_model_len});
     EXPECT_TRUE(model.ok()) << model.status();
     if (!model.ok() || !(*model)->FillWeights().ok()) return;
     model_ = *std::move(model);

@@ -45,7 +45,14 @@ absl::Status CheckRope(const RopeConfig& rope) {
       return InvalidArgument("rope high_freq_factor equals low_freq_factor, it must be larger");
     }
   }
-  if (rope.scaling == RopeConfig::Scaling::kLlama3 || rope.scaling == RopeConfig::Scaling::kYarn) {
+  using Scaling = RopeConfig::Scaling;
+  if (rope.scaling == Scaling::kProportional &&
+      !(rope.proportion >= 0.0 && rope.proportion <= 1.0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("partial_rotary_factor is ", rope.proportion, ", it must lie in [0, 1]"));
+  }
+  if (rope.scaling == Scaling::kLlama3 || rope.scaling == Scaling::kYarn ||
+      rope.scaling == Scaling::kLongRope) {
     QUIRE_RETURN_IF_ERROR(
         CheckPositive("rope original_max_position_embeddings", rope.original_context));
   }
@@ -57,9 +64,29 @@ absl::Status CheckRope(const RopeConfig& rope) {
   return absl::OkStatus();
 }
 
+absl::Status CheckLongRope(const ModelConfig& config, const RopeConfig& rope) {
+  if (rope.scaling != RopeConfig::Scaling::kLongRope) return absl::OkStatus();
+  const auto wanted = static_cast<size_t>(config.RotaryDim() / 2);
+  const auto check = [wanted](const char* name, const std::vector<double>& factors) {
+    if (factors.size() != wanted) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rope ", name, " has ", factors.size(), " numbers, it must have ", wanted));
+    }
+    for (const double factor : factors) QUIRE_RETURN_IF_ERROR(CheckPositive(name, factor));
+    return absl::OkStatus();
+  };
+  QUIRE_RETURN_IF_ERROR(check("short_factor", rope.short_factors));
+  return check("long_factor", rope.long_factors);
+}
+
 absl::Status CheckScales(const ModelConfig& config) {
   QUIRE_RETURN_IF_ERROR(CheckPositive("embedding_multiplier", config.embedding_scale));
   QUIRE_RETURN_IF_ERROR(CheckPositive("residual_multiplier", config.residual_scale));
+  if (!std::isfinite(config.query_growth.rate) || config.query_growth.interval < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("queries grow by ", config.query_growth.rate,
+                                                   " every ", config.query_growth.interval,
+                                                   " positions, at least 1 is needed"));
+  }
   return CheckPositive("the scale of the logits", config.logit_scale);
 }
 
@@ -140,16 +167,29 @@ std::string TurnsAndScalesText(const ModelConfig& config) {
     absl::StrAppendFormat(&text, "scales=%.17g,%.17g,%.17g\n", config.embedding_scale,
                           config.residual_scale, config.logit_scale);
   }
+  if (const kernels::QueryGrowth& growth = config.query_growth; growth.rate != 0.0f) {
+    absl::StrAppendFormat(&text, "query_growth=%.9g,%d,%d\n", growth.rate, growth.offset,
+                          growth.interval);
+  }
   if (!config.norm_bias) text += "norm_bias=0\n";
   if (config.head_norms) text += "head_norms=1\n";
   return text;
 }
 
 std::string RopeText(const RopeConfig& rope) {
-  return absl::StrFormat("%.17g,%d,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%d", rope.theta,
-                         static_cast<int>(rope.scaling), rope.factor, rope.low_frequency_factor,
-                         rope.high_frequency_factor, rope.original_context, rope.beta_fast,
-                         rope.beta_slow, rope.attention_factor, rope.truncate ? 1 : 0);
+  std::string text =
+      absl::StrFormat("%.17g,%d,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%d", rope.theta,
+                      static_cast<int>(rope.scaling), rope.factor, rope.low_frequency_factor,
+                      rope.high_frequency_factor, rope.original_context, rope.beta_fast,
+                      rope.beta_slow, rope.attention_factor, rope.truncate ? 1 : 0);
+  if (rope.scaling == RopeConfig::Scaling::kProportional) {
+    absl::StrAppendFormat(&text, ",%.17g", rope.proportion);
+  }
+  if (rope.scaling != RopeConfig::Scaling::kLongRope) return text;
+  for (const double factor : rope.long_context ? rope.long_factors : rope.short_factors) {
+    absl::StrAppendFormat(&text, ",%.17g", factor);
+  }
+  return text;
 }
 
 }  // namespace
@@ -190,8 +230,22 @@ absl::Status CheckModelConfig(const ModelConfig& config) {
   QUIRE_RETURN_IF_ERROR(CheckRope(config.sliding_rope));
   QUIRE_RETURN_IF_ERROR(CheckExperts(config));
   QUIRE_RETURN_IF_ERROR(CheckRotation(config));
+  QUIRE_RETURN_IF_ERROR(CheckLongRope(config, config.rope));
+  QUIRE_RETURN_IF_ERROR(CheckLongRope(config, config.sliding_rope));
   QUIRE_RETURN_IF_ERROR(CheckScales(config));
+  QUIRE_RETURN_IF_ERROR(CheckGemmaForm(config));
   return CheckWindows(config);
+}
+
+int ModelConfig::KeysOf(int layer) const {
+  const int first_shared = layers - gemma.shared_layers;
+  if (layer < first_shared) return layer;
+  int owner = first_shared - 1;
+  while (owner >= 0 &&
+         layer_windows[static_cast<size_t>(owner)] != layer_windows[static_cast<size_t>(layer)]) {
+    --owner;
+  }
+  return owner;
 }
 
 bool ModelConfig::HasMlp() const {
@@ -210,6 +264,18 @@ absl::StatusOr<ModelConfig> CheckedModelConfig(ModelConfig config, const std::st
   }
   QUIRE_RETURN_IF_ERROR(Annotate(CheckModelConfig(config), path));
   return config;
+}
+
+void ChooseContext(ModelConfig& config, int64_t max_model_len) {
+  const int64_t longest = max_model_len == 0 ? config.max_positions : max_model_len;
+  for (RopeConfig* rope : {&config.rope, &config.sliding_rope}) {
+    if (rope->scaling != RopeConfig::Scaling::kLongRope) continue;
+    rope->long_context = static_cast<double>(longest) > rope->original_context;
+    // What is served with the short factors ends at the border.
+    if (!rope->long_context && rope->original_context < config.max_positions) {
+      config.max_positions = static_cast<int>(rope->original_context);
+    }
+  }
 }
 
 double YarnMagnitude(double factor, double scale) {
@@ -236,6 +302,7 @@ std::string CanonicalText(const ModelConfig& config) {
                   "\nembedding_size=", config.embedding_size, "\nnorm_before=", config.norm_before,
                   "\nfinal_norm=", config.final_norm, "\nnorm_affine=", config.norm_affine, "\n");
   text += TurnsAndScalesText(config);
+  text += GemmaText(config.gemma);
   if (config.experts.count > 0) text += ExpertText(config.experts);
   if (!config.quantisation.empty()) {
     absl::StrAppend(&text, "quantisation=", config.quantisation, "\n");

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/head_rules.h"
 #include "kernels/routing_rule.h"
+#include "worker/load/gemma_form.h"
 
 namespace quire::load {
 
@@ -23,17 +25,23 @@ inline constexpr int64_t kMaxPositions = 1 << 26;
 
 // Rotary position embeddings. Absent values have been filled in with the family's defaults.
 struct RopeConfig {
-  enum class Scaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
+  enum class Scaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope, kProportional };
   double theta = 10'000.0;
   Scaling scaling = Scaling::kNone;
   double factor = 1.0;
   double low_frequency_factor = 1.0;   // Llama 3
   double high_frequency_factor = 4.0;  // Llama 3
-  double original_context = 0.0;       // Llama 3, YaRN
+  double original_context = 0.0;       // Llama 3, YaRN, LongRoPE
   double beta_fast = 32.0;             // YaRN
   double beta_slow = 1.0;              // YaRN
-  double attention_factor = 1.0;       // YaRN: cos and sin are multiplied by it
+  double attention_factor = 1.0;       // YaRN, LongRoPE: cos and sin are multiplied by it
   bool truncate = true;                // YaRN: correction range rounded to whole dimensions
+  // LongRoPE: each frequency is divided by a factor of its own, one for contexts within the
+  // original one and another beyond.
+  std::vector<double> short_factors;
+  std::vector<double> long_factors;
+  bool long_context = true;  // LongRoPE: which of the two
+  double proportion = 1.0;   // proportional: the part of a head that turns, the first frequencies
 };
 
 // A mixture of experts in place of some layers' mlp.
@@ -87,6 +95,8 @@ struct ModelConfig {
            (layers_without_rope.empty() || !layers_without_rope[static_cast<size_t>(layer)]);
   }
 
+  kernels::QueryGrowth query_growth;
+
   double embedding_scale = 1.0;  // beside the family's own
   double residual_scale = 1.0;   // of each block's result
   double logit_scale = 1.0;
@@ -97,6 +107,10 @@ struct ModelConfig {
   }
   // Whether some layer has the mlp of intermediate_size.
   bool HasMlp() const;
+
+  GemmaForm gemma;
+  // The layer whose keys and values this one reads; −1: there is none.
+  int KeysOf(int layer) const;
 
   // Of a quantised checkpoint: what its configuration says, canonically (load/quantisation.h).
   std::string quantisation;
@@ -116,6 +130,11 @@ absl::Status CheckModelConfig(const ModelConfig& config);
 // The configuration that a reader found in the file, with the context that YaRN stretches, once
 // invariant 1 holds.
 absl::StatusOr<ModelConfig> CheckedModelConfig(ModelConfig config, const std::string& path);
+
+// LongRoPE's factors follow from the longest context that is served, 0: the model's own. It is one
+// choice for all sequences: one that grew past the border would need other angles than those of the
+// keys in its cache.
+void ChooseContext(ModelConfig& config, int64_t max_model_len);
 
 // One line per field, the same text for equal configurations: the digest of model_id covers it.
 std::string CanonicalText(const ModelConfig& config);

@@ -1,6 +1,7 @@
 // Command-R (cohere) and Command-R7B, Command A (cohere2): LayerNorm without biases, one norm for
-// attention and mlp side by side, rotation in neighbouring pairs, scaled logits. In cohere2 three
-// layers of four have a window and turn, the fourth has neither.
+// attention and mlp side by side, rotation in neighbouring pairs, scaled logits. Command-R+ has
+// layer norms of each head of q and k. In cohere2 three layers of four have a window and turn, the
+// fourth has neither.
 #include "worker/model/family.h"
 
 namespace quire::model {
@@ -9,7 +10,7 @@ namespace {
 constexpr int kPattern = 4;
 
 void ReadCohere(JsonReader& reader, load::ModelConfig& config) {
-  if (reader.Bool("use_qk_norm", false)) reader.Fail("use_qk_norm is not served");
+  config.head_norms = reader.Bool("use_qk_norm", false);  // Command-R+
   config.layer_norm = true;
   config.norm_bias = false;
   config.logit_scale = reader.Double("logit_scale", 0.0625);
@@ -22,6 +23,7 @@ void StillFullLayers(load::ModelConfig& config) {
 
 void ReadCohere2(JsonReader& reader, load::ModelConfig& config) {
   ReadCohere(reader, config);
+  if (config.head_norms) reader.Fail("use_qk_norm is not served");
   const int64_t pattern =
       reader.Int("sliding_window_pattern", reader.Int("_sliding_window_pattern", kPattern));
   if (pattern < 1) reader.Fail("sliding_window_pattern must be at least 1");
@@ -32,6 +34,7 @@ void ReadCohere2(JsonReader& reader, load::ModelConfig& config) {
 
 void ReadCohereGguf(GgufReader& reader, load::ModelConfig& config) {
   ReadWindow(reader, config);
+  config.head_norms = reader.HasTensor("blk.0.attn_q_norm.weight");
   config.logit_scale = reader.Double("logit_scale", 0.0625);
 }
 
@@ -60,7 +63,7 @@ extern const Family kCohere{
              .interleaved_rope = true,
              .layer_norm = true,
              .read = ReadCohereGguf},
-    .decoder = {.parallel = true},
+    .decoder = {.head_norm = kernels::HeadNorm::kLayer, .parallel = true},
 };
 
 extern const Family kCohere2{

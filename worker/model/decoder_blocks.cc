@@ -1,5 +1,6 @@
 #include "worker/model/decoder_blocks.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace quire::model {
@@ -8,12 +9,12 @@ using kernels::BufferId;
 using kernels::kNoId;
 using kernels::WeightId;
 
-DecoderBuffers MakeBuffers(ProgramBuilder& builder, bool with_branch) {
+DecoderBuffers MakeBuffers(ProgramBuilder& builder, const DecoderForm& form) {
   const load::ModelConfig& config = builder.config();
   const Shard& shard = builder.shard();
   DecoderBuffers buffers;
   buffers.hidden = builder.Buffer("hidden", config.hidden_size);
-  buffers.normed = builder.Buffer("normed", config.hidden_size);
+  buffers.normed = form.pre_norms ? builder.Buffer("normed", config.hidden_size) : buffers.hidden;
   buffers.qkv = builder.Buffer("qkv", shard.queries.count + 2 * shard.keys.count);
   buffers.attended = builder.Buffer("attended", shard.queries.count);
   if (config.HasMlp()) buffers.inner = builder.Buffer("gated", shard.inner.count);
@@ -21,7 +22,7 @@ DecoderBuffers MakeBuffers(ProgramBuilder& builder, bool with_branch) {
   if (experts.shared_width > 0 && !experts.shared_gated) {
     buffers.shared = builder.Buffer("shared", shard.shared_inner.count);
   }
-  if (with_branch) buffers.branch = builder.Buffer("branch", config.hidden_size);
+  if (form.post_norms) buffers.branch = builder.Buffer("branch", config.hidden_size);
   return buffers;
 }
 
@@ -50,10 +51,53 @@ void AddNorm(ProgramBuilder& builder, const NormBlock& block) {
   norm.epsilon = static_cast<float>(config.norm_epsilon);
   norm.weight_offset = static_cast<float>(config.norm_weight_offset);
   norm.accumulate = block.accumulate;
+  norm.scale = block.scale;
   norm.in = block.in;
   norm.out = block.out;
   builder.Add(norm);
 }
+
+namespace {
+
+// Sums over the heads of all ranks, for norms of all of them together.
+BufferId AddSquares(ProgramBuilder& builder, BufferId qkv) {
+  const Shard& shard = builder.shard();
+  // Ranks that are neighbours hold the same heads of keys where there are fewer of these.
+  const int holders = std::max(1, shard.ranks / builder.config().kv_heads);
+  kernels::HeadSquaresOp squares;
+  squares.qkv = qkv;
+  squares.out = builder.BufferOnce("squares", 2);
+  squares.heads = shard.heads;
+  squares.kv_heads = shard.kv_heads;
+  squares.head_dim = builder.config().head_dim;
+  squares.keys = shard.rank % holders == 0;
+  builder.Add(squares);
+  builder.AddSum(squares.out);
+  return squares.out;
+}
+
+void SetHeadNorms(ProgramBuilder& builder, const AttentionBlock& block,
+                  kernels::RopeAppendOp& append) {
+  const load::ModelConfig& config = builder.config();
+  const Shard& shard = builder.shard();
+  const auto weights = [&](Part part, int heads, Range kept) {
+    if (block.head_norm == kernels::HeadNorm::kRms) {
+      return builder.Vector({{part, config.head_dim}}, "weight", block.layer);
+    }
+    return builder.Vector({{part, int64_t{heads} * config.head_dim, kept}}, "weight", block.layer);
+  };
+  append.norm = block.head_norm;
+  append.q_norm = weights(Part::kQueryNorm, config.heads, shard.queries);
+  append.k_norm = weights(Part::kKeyNorm, config.kv_heads, shard.keys);
+  append.norm_epsilon = static_cast<float>(config.norm_epsilon);
+  append.norm_weight_offset = static_cast<float>(config.norm_weight_offset);
+  if (block.head_norm != kernels::HeadNorm::kWhole) return;
+  append.norm_heads = config.heads;
+  append.norm_kv_heads = config.kv_heads;
+  append.squares = AddSquares(builder, append.qkv);
+}
+
+}  // namespace
 
 void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
                   const AttentionBlock& block) {
@@ -78,13 +122,9 @@ void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
   append.heads = shard.heads;
   append.kv_heads = shard.kv_heads;
   append.head_dim = config.head_dim;
-  if (block.head_norms) {
-    append.q_norm = builder.Vector({{Part::kQueryNorm, config.head_dim}}, "weight", block.layer);
-    append.k_norm = builder.Vector({{Part::kKeyNorm, config.head_dim}}, "weight", block.layer);
-    append.norm_epsilon = static_cast<float>(config.norm_epsilon);
-    append.norm_weight_offset = static_cast<float>(config.norm_weight_offset);
-  }
+  if (block.head_norms) SetHeadNorms(builder, block, append);
   append.rope = block.rope;
+  append.growth = config.query_growth;
   builder.Add(append);
 
   kernels::AttentionOp attention;
@@ -214,6 +254,17 @@ void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, B
   builder.AddPartialLinear(down, {.part = Part::kDown, .layer = layer, .there = config.mlp_bias});
 }
 
+std::vector<kernels::MoeOp::Expert> MakeExperts(ProgramBuilder& builder, int layer) {
+  const load::ExpertConfig& experts = builder.config().experts;
+  const MlpParts parts = {Part::kExpertGate, Part::kExpertUp, Part::kExpertDown, experts.width,
+                          builder.shard().expert_inner};
+  std::vector<kernels::MoeOp::Expert> made;
+  for (int expert = 0; expert < experts.count; ++expert) {
+    made.push_back(AddExpert(builder, parts, {layer, expert}));
+  }
+  return made;
+}
+
 void AddExperts(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, BufferId out,
                 bool accumulate) {
   const load::ModelConfig& config = builder.config();
@@ -226,11 +277,7 @@ void AddExperts(ProgramBuilder& builder, const DecoderBuffers& buffers, int laye
   }
   if (experts.selection_bias) moe.selection_bias = builder.SelectionBias(experts.count, layer);
   moe.rule = experts.rule;
-  const MlpParts parts = {Part::kExpertGate, Part::kExpertUp, Part::kExpertDown, experts.width,
-                          shard.expert_inner};
-  for (int expert = 0; expert < experts.count; ++expert) {
-    moe.experts.push_back(AddExpert(builder, parts, {layer, expert}));
-  }
+  moe.experts = MakeExperts(builder, layer);
   moe.activation = ActivationOf(config);
   moe.accumulate = accumulate && shard.first();  // the sum over ranks adds it once
   moe.in = buffers.normed;
@@ -261,39 +308,49 @@ void AddLogits(ProgramBuilder& builder, BufferId in, WeightId embedding) {
   builder.Add(kernels::SampleOp{head.out});
 }
 
+void AddHead(ProgramBuilder& builder, BufferId hidden, WeightId embedding) {
+  const int64_t width = builder.config().hidden_size;
+  const BufferId last = builder.Buffer("last", width, /*sampled_rows_only=*/true);
+  const BufferId last_normed = builder.Buffer("last_normed", width, true);
+  builder.Add(kernels::GatherRowsOp{hidden, last});
+  AddNorm(builder, {Part::kFinalNorm, kNoLayer, last, last_normed});
+  AddLogits(builder, last_normed, embedding);
+}
+
 void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form) {
   const load::ModelConfig& config = builder.config();
-  const DecoderBuffers buffers = MakeBuffers(builder, form.post_norms);
+  const DecoderBuffers buffers = MakeBuffers(builder, form);
   const float scale =
       (form.scaled_embeddings ? std::sqrt(static_cast<float>(config.hidden_size)) : 1.0f) *
       static_cast<float>(config.embedding_scale);
   const WeightId embedding = AddEmbedding(builder, buffers, scale);
   const int rope = builder.AddRope(config.rope);
-  const int sliding_rope = form.sliding_rope ? builder.AddRope(config.sliding_rope) : rope;
+  const bool slides = std::ranges::any_of(config.layer_windows, [](int w) { return w > 0; });
+  const int sliding_rope =
+      form.sliding_rope && slides ? builder.AddRope(config.sliding_rope) : rope;
   // A block's result goes straight to the residual stream, or through its norm.
   const BufferId result = form.post_norms ? buffers.branch : buffers.hidden;
+  const auto add_before = [&](Part norm, int layer) {
+    if (form.pre_norms) AddNorm(builder, {norm, layer, buffers.hidden, buffers.normed});
+  };
   const auto add_result = [&](Part norm, int layer) {
     if (!form.post_norms) return;
     AddNorm(builder, {norm, layer, result, buffers.hidden, /*accumulate=*/true});
   };
   for (int layer = 0; layer < config.layers; ++layer) {
-    const bool slides = config.layer_windows[static_cast<size_t>(layer)] > 0;
-    const int turns = !config.HasRope(layer) ? kNoId : slides ? sliding_rope : rope;
-    AddNorm(builder, {Part::kAttentionNorm, layer, buffers.hidden, buffers.normed});
+    const bool windowed = config.layer_windows[static_cast<size_t>(layer)] > 0;
+    const int turns = !config.HasRope(layer) ? kNoId : windowed ? sliding_rope : rope;
+    add_before(Part::kAttentionNorm, layer);
     AddAttention(builder, buffers,
                  {layer, turns, form.head_norms || config.head_norms, form.sinks, result,
-                  /*accumulate=*/!form.post_norms});
+                  /*accumulate=*/!form.post_norms, form.head_norm});
     add_result(Part::kPostAttentionNorm, layer);
-    if (!form.parallel) AddNorm(builder, {Part::kMlpNorm, layer, buffers.hidden, buffers.normed});
+    if (!form.parallel) add_before(Part::kMlpNorm, layer);
     const auto add_block = config.HasExperts(layer) ? AddExperts : AddMlp;
     add_block(builder, buffers, layer, result, /*accumulate=*/!form.post_norms);
     add_result(Part::kPostMlpNorm, layer);
   }
-  const BufferId last = builder.Buffer("last", config.hidden_size, /*sampled_rows_only=*/true);
-  const BufferId last_normed = builder.Buffer("last_normed", config.hidden_size, true);
-  builder.Add(kernels::GatherRowsOp{buffers.hidden, last});
-  AddNorm(builder, {Part::kFinalNorm, kNoLayer, last, last_normed});
-  AddLogits(builder, last_normed, embedding);
+  AddHead(builder, buffers.hidden, embedding);
 }
 
 }  // namespace quire::model

@@ -12,7 +12,7 @@ namespace quire::model {
 // The activations that flow through the layers, made once per program.
 struct DecoderBuffers {
   kernels::BufferId hidden = kernels::kNoId;  // the residual stream
-  kernels::BufferId normed = kernels::kNoId;  // hidden after a norm
+  kernels::BufferId normed = kernels::kNoId;  // what blocks read: hidden, after a norm
   kernels::BufferId qkv = kernels::kNoId;
   kernels::BufferId attended = kernels::kNoId;  // heads * head_dim
   kernels::BufferId inner = kernels::kNoId;     // intermediate
@@ -20,8 +20,6 @@ struct DecoderBuffers {
   kernels::BufferId branch =
       kernels::kNoId;  // a block's result that is normalised before it is added
 };
-
-DecoderBuffers MakeBuffers(ProgramBuilder& builder, bool with_branch);
 
 // hidden = embedding[token] * scale.
 kernels::WeightId AddEmbedding(ProgramBuilder& builder, const DecoderBuffers& buffers, float scale);
@@ -32,18 +30,20 @@ struct NormBlock {
   kernels::BufferId in = kernels::kNoId;
   kernels::BufferId out = kernels::kNoId;
   bool accumulate = false;
+  float scale = 1.0f;
 };
 
-// out (+)= norm of `in` with the weights of `part`.
+// out (+)= norm of `in` with the weights of `part`, then times the scale.
 void AddNorm(ProgramBuilder& builder, const NormBlock& block);
 
 struct AttentionBlock {
   int layer = 0;
   int rope = kernels::kNoId;
-  bool head_norms = false;  // RMS norms of each q and k head before the rotation
+  bool head_norms = false;  // norms of q and k before the rotation
   bool sinks = false;
   kernels::BufferId out = kernels::kNoId;
   bool accumulate = true;
+  kernels::HeadNorm head_norm = kernels::HeadNorm::kRms;
 };
 
 // out (+)= output projection of attention over `normed`.
@@ -54,6 +54,9 @@ void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
 void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer,
             kernels::BufferId out, bool accumulate);
 
+// The weights of a layer's experts, in their order.
+std::vector<kernels::MoeOp::Expert> MakeExperts(ProgramBuilder& builder, int layer);
+
 // out (+)= the experts that a token's router chooses, and a shared one, over `normed`.
 void AddExperts(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer,
                 kernels::BufferId out, bool accumulate);
@@ -62,15 +65,22 @@ void AddExperts(ProgramBuilder& builder, const DecoderBuffers& buffers, int laye
 // them.
 void AddLogits(ProgramBuilder& builder, kernels::BufferId in, kernels::WeightId embedding);
 
+// The final norm of the sampled rows of `hidden`, their logits, and the sample.
+void AddHead(ProgramBuilder& builder, kernels::BufferId hidden, kernels::WeightId embedding);
+
 // How a decoder differs from Llama's.
 struct DecoderForm {
-  bool head_norms = false;         // RMS norms of each head of q and k before the rotation
+  bool head_norms = false;  // norms of q and k before the rotation
+  kernels::HeadNorm head_norm = kernels::HeadNorm::kRms;
+  bool pre_norms = true;           // a norm before each block
   bool post_norms = false;         // a norm of each block's result before it is added
   bool scaled_embeddings = false;  // by the root of the width
   bool sliding_rope = false;       // layers with a window have their own rope
   bool sinks = false;              // each head has a score of its own without a value
   bool parallel = false;           // attention and mlp read one norm's result, and both are added
 };
+
+DecoderBuffers MakeBuffers(ProgramBuilder& builder, const DecoderForm& form);
 
 // The whole program: hidden += attention(norm(hidden)); hidden += mlp(norm(hidden)); the head. What
 // is added has the configuration's residual_scale.

@@ -11,6 +11,7 @@ namespace quire::model {
 #define QUIRE_FAMILIES(SERVE) \
   SERVE(kLlama)               \
   SERVE(kMistral)             \
+  SERVE(kMistral3)            \
   SERVE(kMixtral)             \
   SERVE(kQwen2)               \
   SERVE(kQwen3)               \
@@ -18,14 +19,23 @@ namespace quire::model {
   SERVE(kQwen3Moe)            \
   SERVE(kGemma2)              \
   SERVE(kGemma3)              \
+  SERVE(kGemma4)              \
+  SERVE(kOlmo2)               \
+  SERVE(kOlmo3)               \
+  SERVE(kOlmoe)               \
   SERVE(kGptOss)              \
   SERVE(kPhi3)                \
   SERVE(kSmolLm3)             \
   SERVE(kGranite)             \
+  SERVE(kGraniteMoe)          \
+  SERVE(kGlm)                 \
   SERVE(kGlm4)                \
   SERVE(kGlm4Moe)             \
   SERVE(kCohere)              \
   SERVE(kCohere2)             \
+  SERVE(kExaone4)             \
+  SERVE(kSeedOss)             \
+  SERVE(kErnie45)             \
   SERVE(kOpt)
 
 #define QUIRE_DECLARE_FAMILY(constant) extern const Family constant;

@@ -11,21 +11,7 @@ namespace {
 void ReadGemmaRope(JsonReader& reader, load::ModelConfig& config) {
   config.rope.theta = reader.Double("rope_theta", 1'000'000.0);
   config.sliding_rope.theta = reader.Double("rope_local_base_freq", 10'000.0);
-  if (const json::Object* parameters = reader.ObjectAt("rope_parameters"); parameters != nullptr) {
-    JsonReader nested(*parameters, reader.path());
-    const json::Object* full = nested.ObjectAt("full_attention");
-    const json::Object* sliding = nested.ObjectAt("sliding_attention");
-    for (const json::Object* object : {full, sliding}) {
-      if (object != nullptr) RefusePartialRotation(reader, *object);
-    }
-    if (full != nullptr) ReadScaling(reader, *full, config.max_positions, config.rope);
-    if (sliding != nullptr)
-      ReadScaling(reader, *sliding, config.max_positions, config.sliding_rope);
-    if (!nested.status().ok()) reader.Fail(StatusMessage(nested.status()));
-  }
-  if (const json::Object* scaling = reader.ObjectAt("rope_scaling"); scaling != nullptr) {
-    ReadScaling(reader, *scaling, config.max_positions, config.rope);
-  }
+  ReadRopesByLayerType(reader, config);
 }
 
 void ReadGemma3Json(JsonReader& reader, load::ModelConfig& config) {

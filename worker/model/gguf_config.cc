@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
@@ -146,6 +146,21 @@ void ReadGgufExperts(GgufReader& reader, const load::GgufFile& file, const GgufF
 }
 
 }  // namespace
+
+std::vector<double> GgufReader::Tensor(const std::string& name) {
+  const load::Tensor* tensor = file_.tensors().Find(name);
+  if (tensor == nullptr) return {};
+  if (tensor->type != kernels::DType::kF32 || tensor->shape.size() != 1 ||
+      tensor->shape[0] > load::kMaxHeadDimension / 2) {
+    status_.Update(absl::InvalidArgumentError(
+        absl::StrCat(path_, ": tensor \"", name, "\" has type ", tensor->type_name, " and shape ",
+                     tensor->ShapeText(), ", expected is a vector of F32 for half a head")));
+    return {};
+  }
+  std::vector<float> values(static_cast<size_t>(tensor->shape[0]));
+  std::memcpy(values.data(), tensor->bytes.data(), values.size() * sizeof(float));
+  return {values.begin(), values.end()};
+}
 
 int64_t GgufReader::PerLayerInt(std::string_view key, int64_t otherwise) {
   const std::string full = prefix_ + std::string(key);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -45,6 +46,11 @@ class GgufReader {
     if (!Has(key)) return std::string(otherwise);
     return std::string(Take(file_.String(prefix_ + std::string(key)), otherwise));
   }
+  bool HasTensor(std::string_view name) const {
+    return file_.tensors().Find(std::string(name)) != nullptr;
+  }
+  // A vector of float32 among the tensors, at most as long as half a head; empty when it is absent.
+  std::vector<double> Tensor(const std::string& name);
   // A number, or an array of one equal number per layer.
   int64_t PerLayerInt(std::string_view key, int64_t otherwise);
   // `what` begins with the key, without its architecture.

@@ -23,6 +23,23 @@ constexpr TensorName kGlm4GgufTensors[] = {{Part::kGate, "ffn_up"}};
 
 }  // namespace
 
+// GLM-4 9B as first published, without norms of what blocks return.
+constexpr TensorName kGlmTensors[] = {{Part::kGate, "mlp.gate_up_proj"},
+                                      {Part::kUp, "mlp.gate_up_proj"}};
+
+extern const Family kGlm{
+    .name = "glm",
+    .title = "GLM-4 (9B)",
+    .json = {.names = {{"GlmForCausalLM", "glm"}},
+             .kv_heads = 2,
+             .head_dim = 128,
+             .max_positions = 131'072,
+             .interleaved_rope = true,
+             .rope = ReadGlm4Rope,
+             .read = ReadGlm4},
+    .tensors = {.own = kGlmTensors},
+};
+
 extern const Family kGlm4{
     .name = "glm4",
     .title = "GLM-4 (0414)",

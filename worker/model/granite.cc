@@ -1,5 +1,5 @@
-// Granite 3 and 4 (dense): Llama with scales of its own for embeddings, scores, what blocks add,
-// and logits.
+// Granite 3 and 4 (dense, and 3's mixtures): Llama with scales of its own for embeddings, scores,
+// what blocks add, and logits.
 #include "worker/model/family.h"
 
 namespace quire::model {
@@ -17,6 +17,19 @@ void ReadGranite(JsonReader& reader, load::ModelConfig& config) {
   SetLogitScale(reader.Double("logits_scaling", 1.0), config);
 }
 
+// What experts return is scaled with their weights.
+void ScaleExperts(load::ModelConfig& config) {
+  config.experts.rule.renormalise = true;
+  config.experts.rule.scale = static_cast<float>(config.residual_scale);
+}
+
+void ReadGraniteMoe(JsonReader& reader, load::ModelConfig& config) {
+  ReadGranite(reader, config);
+  ReadExperts(reader, config,
+              {.count = "num_local_experts", .width = "intermediate_size", .renormalise = true});
+  ScaleExperts(config);
+}
+
 void ReadGraniteGguf(GgufReader& reader, load::ModelConfig& config) {
   ReadWindow(reader, config);
   config.embedding_scale = reader.Double("embedding_scale", 1.0);
@@ -25,7 +38,35 @@ void ReadGraniteGguf(GgufReader& reader, load::ModelConfig& config) {
   SetLogitScale(reader.Double("logit_scale", 1.0), config);
 }
 
+void ReadGraniteMoeGguf(GgufReader& reader, load::ModelConfig& config) {
+  ReadGraniteGguf(reader, config);
+  if (config.experts.shared_width > 0) {
+    reader.Fail("expert_shared_feed_forward_length: shared experts are not served");
+  }
+  ScaleExperts(config);
+}
+
+constexpr TensorName kGraniteMoeTensors[] = {
+    {Part::kRouter, "block_sparse_moe.router.layer"},
+    {Part::kExpertGate, "block_sparse_moe.input_linear"},
+    {Part::kExpertUp, "block_sparse_moe.input_linear"},
+    {Part::kExpertDown, "block_sparse_moe.output_linear"},
+};
+
 }  // namespace
+
+extern const Family kGraniteMoe{
+    .name = "granitemoe",
+    .title = "Granite 3 (mixtures)",
+    .json = {.names = {{"GraniteMoeForCausalLM", "granitemoe"}},
+             .attention_bias = true,
+             .read = ReadGraniteMoe},
+    .gguf = {.architecture = "granitemoe",
+             .interleaved_rope = true,
+             .experts = GgufForm::Experts::kRenormalised,
+             .read = ReadGraniteMoeGguf},
+    .tensors = {.own = kGraniteMoeTensors, .experts_stacked = true},
+};
 
 extern const Family kGranite{
     .name = "granite",

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "absl/strings/str_join.h"
 #include "worker/model/family.h"
@@ -63,6 +62,26 @@ std::string ArchitectureName(JsonReader& reader) {
 
 }  // namespace
 
+std::vector<double> JsonReader::Doubles(std::string_view key) {
+  std::vector<double> numbers;
+  const json::Array* array = ArrayAt(key);
+  if (array == nullptr) return numbers;
+  if (array->size() > load::kMaxHeadDimension / 2) {
+    Fail(absl::StrCat(AbslView(key), " has ", array->size(), " numbers, at most ",
+                      load::kMaxHeadDimension / 2, " may be there"));
+    return numbers;
+  }
+  for (const json::Value& value : *array) {
+    const absl::StatusOr<double> number = json::AsDouble(value, key);
+    if (!number.ok()) {
+      Fail(StatusMessage(number.status()));
+      return {};
+    }
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
 absl::StatusOr<ModelConfig> ModelConfigFromJson(const json::Object& config, const std::string& path,
                                                 Families families) {
   JsonReader outer(config, path);
@@ -97,6 +116,24 @@ absl::StatusOr<ModelConfig> ModelConfigFromJson(const json::Object& config, cons
                                                  absl::StrJoin(served, ", ")));
 }
 
+namespace {
+
+// Where a file says nothing of them, its context and the original one decide.
+void ReadLongRope(JsonReader& scaling, int64_t max_positions, load::RopeConfig& rope) {
+  rope.short_factors = scaling.Doubles("short_factor");
+  rope.long_factors = scaling.Doubles("long_factor");
+  if (!(rope.original_context > 1.0)) {
+    return scaling.Fail("longrope needs original_max_position_embeddings");
+  }
+  const double stretch =
+      scaling.Double("factor", static_cast<double>(max_positions) / rope.original_context);
+  const double inferred =
+      stretch > 1.0 ? std::sqrt(1.0 + std::log(stretch) / std::log(rope.original_context)) : 1.0;
+  rope.attention_factor = scaling.Double("attention_factor", inferred);
+}
+
+}  // namespace
+
 void ReadScaling(JsonReader& reader, const json::Object& object, int64_t max_positions,
                  load::RopeConfig& rope) {
   JsonReader scaling(object, reader.path());
@@ -107,24 +144,27 @@ void ReadScaling(JsonReader& reader, const json::Object& object, int64_t max_pos
     rope.scaling = Scaling::kLinear;
   } else if (type == "llama3") {
     rope.scaling = Scaling::kLlama3;
+  } else if (type == "longrope" || type == "su" || scaling.Has("long_factor")) {
+    rope.scaling = Scaling::kLongRope;  // old files of Phi-3 call it su or yarn
   } else if (type == "yarn") {
     rope.scaling = Scaling::kYarn;
   } else if (type != "default") {
     reader.Fail("rope type \"" + type +
-                "\" is not served; served are default, linear, llama3 and yarn");
+                "\" is not served; served are default, linear, llama3, longrope and yarn");
   }
-  if (rope.scaling != Scaling::kNone) {
+  if (rope.scaling != Scaling::kNone && rope.scaling != Scaling::kLongRope) {
     if (!scaling.Has("factor")) reader.Fail("the rope scaling \"" + type + "\" needs a factor");
     rope.factor = scaling.Double("factor", 1.0);
   }
   // Fields that a scaling does not use keep their defaults: equal ropes must be equal values.
   const bool yarn = rope.scaling == Scaling::kYarn;
   const bool llama3 = rope.scaling == Scaling::kLlama3;
-  if (yarn || llama3) {
+  if (yarn || llama3 || rope.scaling == Scaling::kLongRope) {
     constexpr std::string_view kOriginal = "original_max_position_embeddings";
     const double inner = scaling.Double(kOriginal, static_cast<double>(max_positions));
     rope.original_context = reader.Double(kOriginal, inner);  // some files have it one level up
   }
+  if (rope.scaling == Scaling::kLongRope) ReadLongRope(scaling, max_positions, rope);
   if (llama3) {
     rope.low_frequency_factor = scaling.Double("low_freq_factor", rope.low_frequency_factor);
     rope.high_frequency_factor = scaling.Double("high_freq_factor", rope.high_frequency_factor);
@@ -169,6 +209,24 @@ void RefusePartialRotation(JsonReader& reader, const json::Object& object) {
   JsonReader nested(object, reader.path());
   if (nested.Double("partial_rotary_factor", 1.0) != 1.0 || !nested.status().ok()) {
     reader.Fail("partial_rotary_factor is not served for this family, only 1 is");
+  }
+}
+
+void ReadRopesByLayerType(JsonReader& reader, load::ModelConfig& config) {
+  if (const json::Object* parameters = reader.ObjectAt("rope_parameters"); parameters != nullptr) {
+    JsonReader nested(*parameters, reader.path());
+    const json::Object* full = nested.ObjectAt("full_attention");
+    const json::Object* sliding = nested.ObjectAt("sliding_attention");
+    for (const json::Object* object : {full, sliding}) {
+      if (object != nullptr) RefusePartialRotation(reader, *object);
+    }
+    if (full != nullptr) ReadScaling(reader, *full, config.max_positions, config.rope);
+    if (sliding != nullptr)
+      ReadScaling(reader, *sliding, config.max_positions, config.sliding_rope);
+    if (!nested.status().ok()) reader.Fail(StatusMessage(nested.status()));
+  }
+  if (const json::Object* scaling = reader.ObjectAt("rope_scaling"); scaling != nullptr) {
+    ReadScaling(reader, *scaling, config.max_positions, config.rope);
   }
 }
 
@@ -233,7 +291,7 @@ void ReadExperts(JsonReader& reader, load::ModelConfig& config, const ExpertKeys
   load::ExpertConfig& experts = config.experts;
   experts.count = static_cast<int>(reader.RequiredInt(keys.count));
   experts.width = static_cast<int>(reader.RequiredInt(keys.width));
-  experts.rule.chosen = static_cast<int>(reader.RequiredInt("num_experts_per_tok"));
+  experts.rule.chosen = static_cast<int>(reader.RequiredInt(keys.chosen));
   experts.rule.renormalise = reader.Bool("norm_topk_prob", keys.renormalise);
   if (experts.count < 1) reader.Fail(absl::StrCat(AbslView(keys.count), " must be at least 1"));
   const int64_t step = reader.Int("decoder_sparse_step", 1);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -27,6 +28,8 @@ class JsonReader {
   bool Has(std::string_view key) const { return json::Find(object_, key) != nullptr; }
   // Also when its value is null.
   bool Mentions(std::string_view key) const { return object_.contains(json::BoostView(key)); }
+  // Numbers of an array, at most as many as half a head may have; empty when it is absent.
+  std::vector<double> Doubles(std::string_view key);
   int64_t RequiredInt(std::string_view key) {
     if (!Has(key)) Fail(absl::StrCat(AbslView(key), " is missing"));
     return Int(key, 0);
@@ -80,6 +83,10 @@ class JsonReader {
 // rope_scaling.
 void ReadRope(JsonReader& reader, load::ModelConfig& config);
 
+// One rope for full layers and one for sliding ones, over the bases that `config` holds:
+// rope_parameters has an object for each, rope_scaling belongs to full layers.
+void ReadRopesByLayerType(JsonReader& reader, load::ModelConfig& config);
+
 // Families that turn a part of each head: the file's partial_rotary_factor, or `otherwise`.
 void ReadPartialRope(JsonReader& reader, load::ModelConfig& config, double otherwise);
 
@@ -99,6 +106,7 @@ void ReadWindows(JsonReader& reader, load::ModelConfig& config, int64_t window,
 struct ExpertKeys {
   std::string_view count = "num_experts";
   std::string_view width = "moe_intermediate_size";
+  std::string_view chosen = "num_experts_per_tok";
   bool renormalise = false;  // where norm_topk_prob is absent
 };
 void ReadExperts(JsonReader& reader, load::ModelConfig& config, const ExpertKeys& keys);
@@ -109,7 +117,7 @@ struct JsonForm {
     std::string_view architecture = "";  // in "architectures"
     std::string_view model_type = "";    // where "architectures" is absent
   };
-  Name names[2] = {};
+  Name names[3] = {};
 
   // What files may leave out. 0: they must not.
   int vocab_size = 0;

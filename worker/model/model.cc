@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "worker/load/model_id.h"
@@ -30,6 +31,20 @@ std::string QuantisationText(const Model& model) {
   return text;
 }
 
+namespace {
+
+// Whether the checkpoint has a head of its own, in floats or quantised.
+bool HasHead(const TensorNaming& naming, const load::ModelFiles& files) {
+  const auto& all = files.tensors().all();
+  for (const std::string& module : ModuleNames(naming, Part::kHead, kNoLayer)) {
+    const auto first = all.lower_bound(module + ".");
+    if (first != all.end() && absl::StartsWith(first->first, module + ".")) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
                                                  const LoadOptions& options) {
   auto model = std::make_unique<Model>();
@@ -45,6 +60,12 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
     model->config.quantisation = files.quantisation()->canonical();
   }
   model->family = &FamilyOf(model->config, options.families);
+  load::ChooseContext(model->config, options.max_model_len);
+  // Checkpoints for images and text say in two places whether they tie the head, not always the
+  // same.
+  if (!files.is_gguf() && json::Find(files.config(), "text_config") != nullptr) {
+    model->config.tied_embeddings = !HasHead(model->family->tensors, files);
+  }
   QUIRE_ASSIGN_OR_RETURN(model->program, BuildProgram(*model->family, model->config, *model->files,
                                                       *model->memory, options.rank));
   if (options.with_text) {

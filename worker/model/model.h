@@ -32,6 +32,8 @@ struct LoadOptions {
   std::vector<std::string> allowed_roots = {};
   // The type to which float weights are converted; none keeps them as they are stored.
   std::optional<kernels::DType> float_type = {};
+  // The longest context that will be served; 0: the model's. LongRoPE's factors follow from it.
+  int64_t max_model_len = 0;
   // The rank whose program this is. Identity and text are the same for all ranks.
   Rank rank = {};
   Families families = ServedFamilies();

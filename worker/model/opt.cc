@@ -69,8 +69,8 @@ void AddLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer)
   }
 }
 
-void WriteOpt(ProgramBuilder& builder, const DecoderForm& /*form*/) {
-  const DecoderBuffers buffers = MakeBuffers(builder, /*with_branch=*/false);
+void WriteOpt(ProgramBuilder& builder, const DecoderForm& form) {
+  const DecoderBuffers buffers = MakeBuffers(builder, form);
   const WeightId embedding = AddEmbeddings(builder, buffers.hidden);
   for (int layer = 0; layer < builder.config().layers; ++layer) AddLayer(builder, buffers, layer);
   const load::ModelConfig& config = builder.config();

@@ -1,5 +1,6 @@
 #include "worker/model/program_builder.h"
 
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -27,6 +28,12 @@ ProgramBuilder::ProgramBuilder(const TensorNaming& naming, const load::ModelConf
   program_.hidden_size = config.hidden_size;
   program_.max_positions = config.max_positions;
   program_.layer_windows = config.layer_windows;
+  for (int layer = 0; layer < config.layers; ++layer) {
+    if (config.KeysOf(layer) != layer) {
+      program_.layer_windows[static_cast<size_t>(layer)] = kernels::kNoKeys;
+    }
+  }
+  program_.full = {shard.full_kv_heads, config.gemma.full_head_dim};
   program_.heads = shard.heads;
   program_.kv_heads = shard.kv_heads;
   program_.head_dim = config.head_dim;
@@ -47,7 +54,12 @@ const load::Tensor* ProgramBuilder::Find(Part part, std::string_view suffix, con
     return nullptr;
   }
   std::vector<int64_t> as_row = shape;
-  if (shape.size() == 1) as_row.insert(as_row.begin(), 1);
+  if (shape.size() == 1) {
+    const bool of_heads = (part == Part::kQueryNorm || part == Part::kKeyNorm) &&
+                          tensor->shape.size() == 2 && tensor->shape[1] == config_.head_dim;
+    as_row = of_heads ? std::vector{shape[0] / config_.head_dim, int64_t{config_.head_dim}}
+                      : std::vector{int64_t{1}, shape[0]};
+  }
   if (tensor->shape != shape && tensor->shape != as_row) {
     Fail(absl::InvalidArgumentError(absl::StrCat(
         tensor->file, ": tensor \"", tensor->name, "\" has shape ", tensor->ShapeText(),
@@ -239,7 +251,7 @@ WeightId ProgramBuilder::ExpertBias(std::initializer_list<Stack> stacks, const P
 void ProgramBuilder::AddRows(const Stack& stack, int64_t cols, const Place& place, Range kept,
                              kernels::Weight& weight) {
   if (IsInputsFirst(place)) return AddColumns(stack, cols, place, kept, weight);
-  const bool stacked = place.expert != kNoExpert && files_.is_gguf();
+  const bool stacked = place.expert != kNoExpert && (files_.is_gguf() || naming_.experts_stacked);
   const int64_t experts = config_.experts.count;
   const load::Tensor* tensor = Find(stack.part, "weight", place,
                                     stacked ? std::vector<int64_t>{experts, stack.rows, cols}
@@ -388,10 +400,37 @@ WeightId ProgramBuilder::Ones(int64_t length) {
   return static_cast<WeightId>(program_.weights.size()) - 1;
 }
 
+float ProgramBuilder::Scalar(Part part, int layer) {
+  const load::Tensor* tensor = status_.ok() ? Find(part, "weight", layer, {1}) : nullptr;
+  if (tensor == nullptr) return 1.0f;
+  const float value = FloatAt(Source(*tensor, 1, 1, {}), 0);
+  if (!std::isfinite(value)) {
+    Fail(absl::InvalidArgumentError(absl::StrCat(tensor->file, ": tensor \"", tensor->name,
+                                                 "\" is ", value, ", it must be a finite number")));
+  }
+  return value;
+}
+
+void ProgramBuilder::Ignore(Part part, int layer) {
+  for (const std::string& name : TensorNames(naming_, files_.is_gguf(), part, layer, "weight")) {
+    if (const load::Tensor* tensor = files_.tensors().Find(name); tensor != nullptr) {
+      used_.Add(tensor);
+    }
+  }
+}
+
 kernels::BufferId ProgramBuilder::Buffer(std::string_view name, int64_t width,
                                          bool sampled_rows_only) {
   program_.buffers.push_back({std::string(name), static_cast<int>(width), sampled_rows_only});
   return static_cast<kernels::BufferId>(program_.buffers.size()) - 1;
+}
+
+kernels::BufferId ProgramBuilder::BufferOnce(std::string_view name, int64_t width) {
+  const auto& buffers = program_.buffers;
+  for (size_t id = 0; id < buffers.size(); ++id) {
+    if (buffers[id].name == name) return static_cast<kernels::BufferId>(id);
+  }
+  return Buffer(name, width);
 }
 
 std::vector<float> ProgramBuilder::RopeFactors() {
@@ -414,10 +453,11 @@ std::vector<float> ProgramBuilder::RopeFactors() {
   return factors;
 }
 
-int ProgramBuilder::AddRope(const load::RopeConfig& rope) {
+int ProgramBuilder::AddRope(const load::RopeConfig& rope, int rotary_dim) {
+  if (rotary_dim == 0) rotary_dim = config_.RotaryDim();
   const std::vector<float> factors = RopeFactors();
   if (!status_.ok()) return kernels::kNoId;
-  program_.ropes.push_back(MakeRope(rope, config_.RotaryDim(), factors));
+  program_.ropes.push_back(MakeRope(rope, rotary_dim, factors));
   return static_cast<int>(program_.ropes.size()) - 1;
 }
 

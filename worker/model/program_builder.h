@@ -54,9 +54,16 @@ class ProgramBuilder {
   kernels::WeightId Vector(std::initializer_list<Stack> stacks, std::string_view suffix,
                            int layer = kNoLayer);
   kernels::WeightId Ones(int64_t length);
+  // The one number of a tensor.
+  float Scalar(Part part, int layer);
+  // A tensor that files may hold and that nothing reads.
+  void Ignore(Part part, int layer);
 
   kernels::BufferId Buffer(std::string_view name, int64_t width, bool sampled_rows_only = false);
-  int AddRope(const load::RopeConfig& rope);
+  // The buffer of that name, made at the first call.
+  kernels::BufferId BufferOnce(std::string_view name, int64_t width);
+  // Of the configuration's elements of a head, or of `rotary_dim`.
+  int AddRope(const load::RopeConfig& rope, int rotary_dim = 0);
 
   template <typename Op>
   void Add(Op op) {
@@ -83,7 +90,7 @@ class ProgramBuilder {
   // A tensor of floats in the file's type, whatever type is requested.
   kernels::WeightId Unconverted(Part part, int64_t rows, int64_t cols, int layer);
   // Null, with the error kept, when it is missing or has another shape. `shape` of one entry also
-  // fits [1, n].
+  // fits [1, n], and [heads, head_dim] where it is the weights of heads' norms.
   const load::Tensor* Find(Part part, std::string_view suffix, const Place& place,
                            std::vector<int64_t> shape);
   // The part's weight where the checkpoint quantises it; nothing where it does not, or after an
@@ -122,7 +129,8 @@ class ProgramBuilder {
   void AddColumns(const Stack& stack, int64_t cols, const Place& place, Range kept,
                   kernels::Weight& weight);
   bool IsPaired(Part part) const {
-    return config_.interleaved_rope && (part == Part::kQuery || part == Part::kKey);
+    return config_.interleaved_rope && (part == Part::kQuery || part == Part::kKey ||
+                                        part == Part::kQueryNorm || part == Part::kKeyNorm);
   }
   // Rows of q and k in halves, as kernels turn them, where the file keeps them in pairs.
   kernels::WeightSource Halved(Part part, const kernels::WeightSource& source);

@@ -63,10 +63,19 @@ kernels::Rope MakeRope(const load::RopeConfig& config, int rotary_dim,
       config.scaling == Scaling::kYarn ? FindYarnRange(config, rotary_dim) : YarnRange{};
   for (int i = 0; i < rotary_dim / 2; ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(rotary_dim);
-    float frequency = 1.0f / std::pow(static_cast<float>(config.theta), exponent);
+    float wave = std::pow(static_cast<float>(config.theta), exponent);
+    if (config.scaling == Scaling::kLongRope) {
+      const auto& own = config.long_context ? config.long_factors : config.short_factors;
+      wave *= static_cast<float>(own[static_cast<size_t>(i)]);
+    }
+    float frequency = 1.0f / wave;
     if (config.scaling == Scaling::kLinear) frequency /= static_cast<float>(config.factor);
     if (config.scaling == Scaling::kLlama3) frequency = Llama3Frequency(config, frequency);
     if (config.scaling == Scaling::kYarn) frequency = YarnFrequency(config, range, frequency, i);
+    if (config.scaling == Scaling::kProportional) {
+      const bool turns = i < static_cast<int>(std::floor(config.proportion * rotary_dim / 2.0));
+      frequency = turns ? frequency / static_cast<float>(config.factor) : 0.0f;
+    }
     if (!factors.empty()) frequency /= factors[static_cast<size_t>(i)];
     rope.inverse_frequency.push_back(frequency);
   }

@@ -111,9 +111,11 @@ class Cutter {
     const UnitFinder units(naming, config, files);
     output_ = units.Find(Part::kOutput, int64_t{config.heads} * config.head_dim);
     const load::ExpertConfig& experts = config.experts;
-    if (config.HasMlp()) {
+    if (config.HasMlp() || config.gemma.full_head_dim > 0) {
       inner_ = {config.intermediate_size, "an intermediate size",
                 units.Find(Part::kDown, config.intermediate_size)};
+      wide_inner_ = inner_;
+      wide_inner_.size *= 2;
     }
     if (experts.count > 0) {
       expert_ = {experts.width, "an intermediate size of experts",
@@ -133,6 +135,11 @@ class Cutter {
     if (config_.kv_heads % ranks != 0 && ranks % config_.kv_heads != 0) {
       return absl::StrCat(config_.kv_heads, " heads of keys and values neither divide among ",
                           ranks, " ranks nor ", ranks, " ranks among them");
+    }
+    const int full_kv_heads = config_.gemma.full_kv_heads;
+    if (full_kv_heads > 0 && full_kv_heads % ranks != 0 && ranks % full_kv_heads != 0) {
+      return absl::StrCat(full_kv_heads, " heads of keys and values of full layers neither divide ",
+                          "among ", ranks, " ranks nor ", ranks, " ranks among them");
     }
     const int64_t width = int64_t{config_.heads / ranks} * config_.head_dim;
     if (width % output_.elements != 0) {
@@ -171,6 +178,14 @@ class Cutter {
     const int64_t head_dim = config_.head_dim;
     shard.queries = {at.rank * shard.heads * head_dim, shard.heads * head_dim};
     shard.keys = {first_kv_head * head_dim, shard.kv_heads * head_dim};
+    if (const load::GemmaForm& gemma = config_.gemma; gemma.full_head_dim > 0) {
+      const int64_t full_dim = gemma.full_head_dim;
+      shard.full_kv_heads = std::max(1, gemma.full_kv_heads / at.ranks);
+      shard.full_queries = {at.rank * shard.heads * full_dim, shard.heads * full_dim};
+      shard.full_keys = {int64_t{at.rank} * gemma.full_kv_heads / at.ranks * full_dim,
+                         shard.full_kv_heads * full_dim};
+      shard.wide_inner = wide_inner_.Cut(at);
+    }
     shard.inner = inner_.Cut(at);
     shard.expert_inner = expert_.Cut(at);
     shard.shared_inner = shared_.Cut(at);
@@ -184,6 +199,7 @@ class Cutter {
   const load::ModelConfig& config_;
   Unit output_;
   InnerWidth inner_;
+  InnerWidth wide_inner_;
   InnerWidth expert_;
   InnerWidth shared_;
 };

@@ -32,10 +32,14 @@ struct Range {
 struct Shard {
   int rank = 0;
   int ranks = 1;
-  int heads = 0;       // of queries, of this rank
-  int kv_heads = 0;    // of keys and values, of this rank
-  Range queries;       // rows of q, and columns of the output projection
-  Range keys;          // rows of k and v
+  int heads = 0;          // of queries, of this rank
+  int kv_heads = 0;       // of keys and values, of this rank
+  Range queries;          // rows of q, and columns of the output projection
+  Range keys;             // rows of k and v
+  int full_kv_heads = 0;  // Gemma 4: the same of layers with full attention
+  Range full_queries;
+  Range full_keys;
+  Range wide_inner;    // and of an mlp of twice the width
   Range inner;         // rows of gate and up, columns of down
   Range expert_inner;  // the same of every expert
   Range shared_inner;  // and of a layer's shared one

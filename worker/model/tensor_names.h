@@ -41,6 +41,19 @@ enum class Part {
   kSharedGate,
   kSharedUp,
   kSharedDown,
+  // Gemma 4.
+  kLayerEmbedding,
+  kLayerProjection,
+  kLayerProjectionNorm,
+  kLayerGate,
+  kLayerOut,
+  kLayerNorm,
+  kLayerScalar,
+  kPostDenseNorm,
+  kExpertNorm,
+  kPostExpertNorm,
+  kRouterScale,
+  kExpertScales,
   // One of each per layer and expert.
   kExpertGate,
   kExpertUp,
@@ -78,6 +91,8 @@ struct TensorNaming {
   // gpt-oss in Hugging Face's format: one tensor for all experts of a layer, the inputs before the
   // outputs, outputs of gate and up in turn.
   bool experts_inputs_first = false;
+  // One tensor for all experts of a layer, [experts, outputs, inputs], of gate and up together.
+  bool experts_stacked = false;
   std::span<const char* const> prefixes = kUsualPrefixes;
 };
 

@@ -11,6 +11,7 @@ logits are never closer than MIN_GAP, which is checked.
 """
 import base64
 import json
+import math
 import pathlib
 import shutil
 import sys
@@ -59,6 +60,17 @@ def gemma2(**settings):
                  hidden_activation="gelu_pytorch_tanh", sliding_window=12, **settings) | {"num_hidden_layers": 3}
 
 
+def gemma4(**settings):
+    return model("Gemma4ForCausalLM", "gemma4_text", rms_norm_eps=1e-6, hidden_activation="gelu_pytorch_tanh",
+                 num_attention_heads=4, head_dim=16, global_head_dim=32, sliding_window=12, pad_token_id=0,
+                 tie_word_embeddings=True, rope_parameters={
+                     "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
+                                        "rope_theta": 1000000.0},
+                     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
+                 **({"layer_types": ["sliding_attention", "full_attention", "sliding_attention",
+                                     "full_attention"]} | settings)) | {"num_hidden_layers": 4}
+
+
 def cohere(architecture, model_type, **settings):
     return model(architecture, model_type, layer_norm_eps=1e-5, rope_theta=50000.0, logit_scale=0.5,
                  tie_word_embeddings=True, **settings)
@@ -77,6 +89,22 @@ def gpt_oss(**settings):
                  tie_word_embeddings=False,
                  rope_scaling={"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
                                "truncate": False, "original_max_position_embeddings": 128}, **settings)
+
+
+def olmo(version, **settings):
+    return model(f"Olmo{version}ForCausalLM", f"olmo{version}", rms_norm_eps=1e-6, rope_theta=500000.0, pad_token_id=0,
+                 tie_word_embeddings=False, **settings)
+
+
+def factors(count, growth):
+    return [round(1.0 + growth * i / count, 3) for i in range(count)]
+
+
+def ministral3(**settings):
+    return model("Ministral3ForCausalLM", "ministral3", rms_norm_eps=1e-5, sliding_window=None,
+                 rope_parameters={"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "beta_fast": 32.0,
+                                  "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+                                  "original_max_position_embeddings": 24}, **settings)
 
 
 def opt(**settings):
@@ -151,6 +179,22 @@ CHECKPOINTS = {
                tie_word_embeddings=False), torch.bfloat16, 1),
     "gemma2": (gemma2(num_attention_heads=4, num_key_value_heads=1, head_dim=16, query_pre_attn_scalar=24),
                torch.bfloat16, 1),
+    # Full layers have wider and fewer heads, and no projection of values.
+    "gemma4": (gemma4(num_key_value_heads=2, num_global_key_value_heads=1, attention_k_eq_v=True,
+                      hidden_size_per_layer_input=0, final_logit_softcapping=30.0), torch.bfloat16, 1),
+    # Experts beside the mlp of every layer.
+    "gemma4-moe": (gemma4(num_key_value_heads=1, hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=5,
+                          top_k_experts=2, moe_intermediate_size=24,
+                          layer_types=["sliding_attention", "full_attention"]) | {"num_hidden_layers": 2},
+                   torch.bfloat16, 1),
+    # Inputs for each layer; the last two layers read the keys of others and have a wide mlp; below a wrapper.
+    "gemma4-e": (
+        {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4",
+         "text_config": gemma4(num_key_value_heads=1, hidden_size_per_layer_input=8, vocab_size_per_layer_input=VOCAB,
+                               num_kv_shared_layers=2, use_double_wide_mlp=True,
+                               layer_types=["sliding_attention", "sliding_attention", "full_attention",
+                                            "sliding_attention", "full_attention"]) | {"num_hidden_layers": 5}},
+        torch.bfloat16, 1),
     "phi3-window": (
         model("Phi3ForCausalLM", "phi3", num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5,
               rope_theta=10000.0, sliding_window=15, pad_token_id=0, tie_word_embeddings=False),
@@ -159,6 +203,27 @@ CHECKPOINTS = {
         model("Phi3ForCausalLM", "phi3", num_attention_heads=2, num_key_value_heads=1, rms_norm_eps=1e-5,
               rope_theta=250000.0, partial_rotary_factor=0.75, sliding_window=None, pad_token_id=0,
               tie_word_embeddings=True), torch.bfloat16, 1),
+    # Factors for long contexts: all positions lie beyond the original context, or all within it.
+    "phi4-longrope": (
+        model("Phi3ForCausalLM", "phi3", num_attention_heads=2, num_key_value_heads=1, rms_norm_eps=1e-5,
+              rope_theta=10000.0, partial_rotary_factor=0.75, sliding_window=None, pad_token_id=0,
+              original_max_position_embeddings=32,
+              rope_scaling={"type": "longrope", "long_factor": factors(12, 4.0), "short_factor": factors(12, 0.5)},
+              tie_word_embeddings=True), torch.bfloat16, 1),
+    "phi3-longrope-short": (
+        model("Phi3ForCausalLM", "phi3", num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5,
+              rope_theta=10000.0, sliding_window=400, pad_token_id=0, original_max_position_embeddings=128,
+              rope_scaling={"rope_type": "longrope", "long_factor": factors(8, 4.0), "short_factor": factors(8, 0.5)},
+              tie_word_embeddings=False), torch.bfloat16, 1),
+    # The text part of a checkpoint for images and text, as published.
+    "ministral3": (
+        {"architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3",
+         "image_token_index": 10, "text_config": ministral3(
+             num_attention_heads=4, num_key_value_heads=2, head_dim=24, tie_word_embeddings=False)},
+        torch.bfloat16, 1),
+    "ministral3-text": (
+        ministral3(num_attention_heads=4, num_key_value_heads=1, head_dim=32, tie_word_embeddings=True),
+        torch.bfloat16, 1),
     "smollm3": (
         llama(num_attention_heads=4, num_key_value_heads=2, rope_theta=2000000.0, pad_token_id=0,
               tie_word_embeddings=False, use_sliding_window=False)
@@ -170,18 +235,55 @@ CHECKPOINTS = {
         | {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3"}, torch.bfloat16, 1),
     "granite": (granite(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True),
                 torch.bfloat16, 1),
+    "granite-moe": (
+        granite(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True, num_local_experts=5,
+                num_experts_per_tok=2)
+        | {"architectures": ["GraniteMoeForCausalLM"], "model_type": "granitemoe", "intermediate_size": 40},
+        torch.bfloat16, 1),
     "glm4": (
         model("Glm4ForCausalLM", "glm4", num_attention_heads=4, num_key_value_heads=2, head_dim=32,
               rms_norm_eps=1e-5, rope_theta=10000.0, partial_rotary_factor=0.5, attention_bias=True,
               pad_token_id=0, tie_word_embeddings=False), torch.bfloat16, 1),
     "cohere": (cohere("CohereForCausalLM", "cohere", num_attention_heads=4, num_key_value_heads=2),
                torch.bfloat16, 1),
+    # As in Command-R+: weights of their own for each head's norm.
+    "cohere-norms": (cohere("CohereForCausalLM", "cohere", num_attention_heads=4, num_key_value_heads=2,
+                            use_qk_norm=True), torch.bfloat16, 1),
+    "glm": (
+        model("GlmForCausalLM", "glm", num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+              rms_norm_eps=1e-5, rope_theta=10000.0, partial_rotary_factor=0.5, attention_bias=True,
+              pad_token_id=0, tie_word_embeddings=False), torch.bfloat16, 1),
+    "exaone4": (
+        model("Exaone4ForCausalLM", "exaone4", num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5,
+              rope_theta=1000000.0, sliding_window=12, sliding_window_pattern="LLLG", pad_token_id=0,
+              layer_types=["sliding_attention"] * 2 + ["full_attention"], tie_word_embeddings=False)
+        | {"num_hidden_layers": 3}, torch.bfloat16, 1),
+    "exaone4-full": (
+        model("Exaone4ForCausalLM", "exaone4", num_attention_heads=4, num_key_value_heads=1, rms_norm_eps=1e-5,
+              rope_scaling={"rope_type": "llama3", **LLAMA3}, rope_theta=1000000.0, sliding_window=None,
+              pad_token_id=0, layer_types=["full_attention"] * 2, tie_word_embeddings=True), torch.bfloat16, 1),
+    "seed-oss": (
+        model("SeedOssForCausalLM", "seed_oss", num_attention_heads=4, num_key_value_heads=1, head_dim=24,
+              rms_norm_eps=1e-6, rope_theta=10000000.0, attention_bias=True, attention_out_bias=True, mlp_bias=True,
+              pad_token_id=0, tie_word_embeddings=False), torch.bfloat16, 1),
+    "ernie4-5": (
+        model("Ernie4_5ForCausalLM", "ernie4_5", num_attention_heads=4, num_key_value_heads=2, head_dim=24,
+              rms_norm_eps=1e-5, rope_theta=500000.0, use_bias=True, pad_token_id=0, tie_word_embeddings=True),
+        torch.bfloat16, 1),
     "cohere2": (cohere("Cohere2ForCausalLM", "cohere2", num_attention_heads=4, num_key_value_heads=1,
                        sliding_window=12) | {"num_hidden_layers": 4}, torch.bfloat16, 1),
     "gpt-oss": (gpt_oss(num_attention_heads=4, num_key_value_heads=2, head_dim=32)
                 | {"intermediate_size": 40}, torch.bfloat16, 1),
     "gpt-oss-mxfp4": (gpt_oss(num_attention_heads=4, num_key_value_heads=1, head_dim=32)
                       | {"intermediate_size": 128}, torch.bfloat16, 1),
+    "olmo2": (olmo(2, num_attention_heads=4, num_key_value_heads=2, attention_bias=False), torch.bfloat16, 1),
+    # The layers' kinds follow from the family's pattern; the scaling is that of the last layer alone.
+    "olmo3": (olmo(3, num_attention_heads=4, num_key_value_heads=4, sliding_window=12,
+                   rope_scaling={"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                                 "attention_factor": 1.2, "original_max_position_embeddings": 128})
+              | {"num_hidden_layers": 4}, torch.bfloat16, 1),
+    "olmoe": (olmo("e", num_attention_heads=4, num_key_value_heads=2, num_experts=5, num_experts_per_tok=2,
+                   norm_topk_prob=False, clip_qkv=None) | {"intermediate_size": 40}, torch.bfloat16, 1),
     # Experts in every layer; odd counts, a width that is no multiple of 16.
     "mixtral": (
         experts("MixtralForCausalLM", "mixtral", num_attention_heads=4, num_key_value_heads=2,
@@ -213,15 +315,22 @@ CHECKPOINTS = {
 }
 
 
+# Served with a shorter context than the model's.
+MAX_MODEL_LEN = {"phi3-longrope-short": 128}
+
+
 def randomise(network, generator, dtype):
     """Draws every parameter so that activations and logits keep a size of about one."""
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if "norm" in name and name.endswith("weight"):
-                centre = 0.0 if "gemma" in network.config.model_type else 1.0
+                kind = network.config.model_type
+                centre = 0.0 if "gemma" in kind and not kind.startswith("gemma4") else 1.0
                 value = centre + 0.2 * noise
-            elif name.endswith((".gate.weight", ".router.weight", "shared_expert_gate.weight")):
+            elif name.endswith("scale"):
+                value = 1.0 + 0.2 * noise
+            elif name.endswith((".gate.weight", ".router.weight", "router.proj.weight", "shared_expert_gate.weight")):
                 value = noise * (6.0 / parameter.shape[-1] ** 0.5)  # choices that are seldom close
             elif name.endswith("sinks"):
                 value = noise
@@ -237,6 +346,9 @@ def randomise(network, generator, dtype):
                 value = noise * (1.5 / parameter.shape[-1] ** 0.5)
             parameter.copy_(value.to(dtype).to(torch.float32))
         for name, buffer in network.named_buffers():
+            if name.endswith("layer_scalar"):
+                buffer.copy_((1.0 + 0.3 * torch.randn(1, generator=generator)).to(dtype).to(torch.float32))
+        for name, buffer in network.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_(0.2 * torch.randn(buffer.shape, generator=generator))
 
@@ -247,6 +359,8 @@ class RouterGaps:
     def __init__(self, network):
         self.smallest = float("inf")
         for module in network.modules():
+            if type(module).__name__ == "Gemma4TextRouter":
+                module.top_k, module.num_experts = module.config.top_k_experts, module.config.num_experts
             if hasattr(module, "top_k") and hasattr(module, "num_experts"):
                 module.register_forward_hook(self.look)
 
@@ -315,6 +429,8 @@ def write_golden(folder, network, tokens, smallest):
                      "bfloat16_error": float((coarse[position] - full[position]).abs().max())})
     golden = {"versions": VERSIONS, "prompt_length": PROMPT, "tokens": tokens,
               "smallest_gap": round(smallest, 6), "rows": rows}
+    if folder.name in MAX_MODEL_LEN:
+        golden["max_model_len"] = MAX_MODEL_LEN[folder.name]
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
 
 
@@ -325,7 +441,10 @@ def published(name, tensor, model_type):
     """A parameter of a network under the names that files have: a tensor for each expert."""
     block, gate, up, down = EXPERT_NAMES.get(model_type, ("mlp", "gate_proj", "up_proj", "down_proj"))
     name = name.replace(".mlp.gate.", f".{block}.gate.")
-    if model_type == "gpt_oss" or not name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
+    if model_type == "granitemoe":
+        return {name.replace(".experts.gate_up_proj", ".input_linear.weight")
+                .replace(".experts.down_proj", ".output_linear.weight").replace(".router.", ".router.layer."): tensor}
+    if model_type in ("gpt_oss", "gemma4_text") or not name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
         return {name: tensor}
     prefix = name[:name.index(".mlp.")] + f".{block}.experts"
     result = {}
@@ -364,14 +483,24 @@ def quantise_experts(folder, network):
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
 
 
-def save_checkpoint(folder, network, dtype, shards):
+# Checkpoints for images and text keep the language model's tensors below a name of its own.
+def below(name, wrapper):
+    if wrapper == "gemma4":
+        return name.replace("model.", "model.language_model.", 1)
+    return name if wrapper is None else f"language_model.{name}"
+
+
+def save_checkpoint(folder, network, dtype, shards, wrapper=None):
     tensors = {}
     for name, tensor in network.state_dict().items():
-        tensors.update(published(name, tensor, network.config.model_type))
+        if name == "lm_head.weight" and network.config.tie_word_embeddings:
+            continue
+        for own, value in published(name, tensor, network.config.model_type).items():
+            tensors[below(own, wrapper)] = value
+    if wrapper is not None:
+        tensors["vision_tower.patch_conv.weight"] = torch.ones(2, 2)
     tensors = {name: tensor.to(torch.float32 if name.endswith("e_score_correction_bias") else dtype).contiguous()
                for name, tensor in tensors.items()}
-    if network.config.tie_word_embeddings:
-        tensors.pop("lm_head.weight", None)
     if shards == 1:
         safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
         return
@@ -394,12 +523,14 @@ def make_checkpoint(name):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-        parsed = transformers.AutoConfig.from_pretrained(folder)
+        wrapper = config["model_type"] if "text_config" in config else None
+        parsed = (transformers.AutoConfig.from_pretrained(folder) if wrapper is None
+                  else transformers.AutoConfig.for_model(**config["text_config"]))
         network = transformers.AutoModelForCausalLM.from_config(parsed, attn_implementation="eager")
         generator = torch.Generator().manual_seed(seed)
         randomise(network, generator, dtype)
-        save_checkpoint(folder, network, dtype, shards)
-        network = reference(folder)
+        save_checkpoint(folder, network, dtype, shards, wrapper)
+        network = reference(folder) if wrapper is None else network.eval()
         if name.endswith("-mxfp4"):
             quantise_experts(folder, network)
         gaps = RouterGaps(network)
@@ -499,18 +630,25 @@ def add_layer(writer, index, config, kinds):
     elif expert_count(config) > 0 and not routed_models.is_dense(config, index):
         add_experts(writer, index, config, kinds)
     second = {"cohere": [], "cohere2": [], "gpt_oss": [("post_attention_norm", hidden)],
-              "glm4_moe": [("post_attention_norm", hidden)]}
+              "glm4_moe": [("post_attention_norm", hidden)], "seed_oss": [("post_attention_norm", hidden)]}
     norms = [("attn_norm", hidden)] + second.get(family, [("ffn_norm", hidden)])
+    if family == "olmo3":
+        norms = [("post_attention_norm", hidden), ("post_ffw_norm", hidden)]
+    if family in ("olmo3", "olmoe"):
+        norms += [("attn_q_norm", q), ("attn_k_norm", kv)]
     if family in ("qwen3", "qwen3_moe", "gemma3_text"):
         norms += [("attn_q_norm", config["head_dim"]), ("attn_k_norm", config["head_dim"])]
     if family in ("gemma2", "gemma3_text", "glm4"):
         norms += [("post_attention_norm", hidden), ("post_ffw_norm", hidden)]
     for name, length in norms:
         writer.add(f"blk.{index}.{name}.weight", (length,), TYPES.F32, 1.0, 0.2)
+    if config.get("use_qk_norm") and family == "cohere":
+        for name, heads in (("attn_q_norm", "num_attention_heads"), ("attn_k_norm", "num_key_value_heads")):
+            writer.add(f"blk.{index}.{name}.weight", (config[heads], config["head_dim"]), TYPES.F32, 1.0, 0.2)
     if family == "gpt_oss":
         writer.add(f"blk.{index}.attn_sinks.weight", (config["num_attention_heads"],), TYPES.F32, 0.0, 1.0)
         writer.add(f"blk.{index}.attn_output.bias", (hidden,), TYPES.F32, 0.0, 0.1)
-    if family in ("qwen2", "qwen2_moe", "glm4", "glm4_moe", "gpt_oss"):
+    if family in ("seed_oss", "qwen2", "qwen2_moe", "glm4", "glm4_moe", "gpt_oss"):
         for name, length in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
             writer.add(f"blk.{index}.{name}.bias", (length,), TYPES.F32, 0.0, 0.1)
 
@@ -558,9 +696,9 @@ GEMMA_NAMES = {**NAMES, "ffn_norm": "pre_feedforward_layernorm",
 PHI_NAMES = {**NAMES, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
 GLM_NAMES = {**NAMES, "ffn_up": "mlp.gate_up_proj", "post_attention_norm": "post_self_attn_layernorm",
              "post_ffw_norm": "post_mlp_layernorm"}
-FAMILY_NAMES = {"gemma2": GEMMA_NAMES, "gemma3_text": GEMMA_NAMES, "phi3": PHI_NAMES, "glm4": GLM_NAMES}
+FAMILY_NAMES = {"seed_oss": {**NAMES, "post_attention_norm": "post_attention_layernorm"}, "olmo3": GEMMA_NAMES, "gemma2": GEMMA_NAMES, "gemma3_text": GEMMA_NAMES, "phi3": PHI_NAMES, "glm4": GLM_NAMES}
 # Families whose rotary rows GGUF reorders.
-REORDERED = ("llama", "mixtral", "granite", "smollm3")
+REORDERED = ("llama", "granitemoe", "ministral3", "mixtral", "granite", "smollm3")
 EXPERTS = {"ffn_gate_inp": "mlp.gate.weight", "ffn_down_exps": "mlp.experts.down_proj",
            "ffn_gate_inp_shexp": "mlp.shared_expert_gate.weight",
            "ffn_gate_shexp": "mlp.shared_expert.gate_proj.weight",
@@ -628,10 +766,13 @@ def hugging_face_weights(values, config):
             whole = {"token_embd.weight": "model.embed_tokens.weight",
                      "output_norm.weight": "model.norm.weight", "output.weight": "lm_head.weight"}
             result[whole[name]] = value
+    if config["model_type"] == "granitemoe":
+        result = {name.replace("mlp.gate.", "block_sparse_moe.router.").replace("mlp.", "block_sparse_moe."): value
+                  for name, value in result.items()}
     return {name: torch.from_numpy(value.copy()) for name, value in result.items()}
 
 
-GGUF_ARCHITECTURES = {**routed_models.ARCHITECTURES, "gpt_oss": "gpt-oss", "gemma2": "gemma2", "phi3": "phi3", "glm4": "glm4", "granite": "granite",
+GGUF_ARCHITECTURES = {**routed_models.ARCHITECTURES, "granitemoe": "granitemoe", "ministral3": "mistral3", "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "olmo3": "olmo2", "olmoe": "olmoe", "gpt_oss": "gpt-oss", "gemma2": "gemma2", "phi3": "phi3", "glm4": "glm4", "granite": "granite",
                       "smollm3": "smollm3", "cohere": "command-r", "cohere2": "cohere2",
                       "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3_text": "gemma3"}
 Q = TYPES
@@ -660,6 +801,21 @@ GGUF_MODELS = {
     # Experts in MXFP4, as published.
     "gguf-gpt-oss": (gpt_oss(num_attention_heads=4, num_key_value_heads=1, head_dim=32)
                      | {"intermediate_size": 64}, [[Q.Q8_0, Q.MXFP4, Q.MXFP4, Q.MXFP4]] * 2, Q.Q8_0),
+    "gguf-phi4-longrope": (
+        model("Phi3ForCausalLM", "phi3", num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5,
+              head_dim=16, rope_theta=10000.0, partial_rotary_factor=0.75, sliding_window=None, pad_token_id=0,
+              original_max_position_embeddings=32,
+              rope_scaling={"type": "longrope", "long_factor": factors(6, 4.0), "short_factor": factors(6, 0.5)},
+              tie_word_embeddings=True), [[Q.Q8_0, Q.Q5_0]] * 2, Q.Q8_0),
+    "gguf-ministral3": (
+        ministral3(num_attention_heads=4, num_key_value_heads=2, head_dim=32, tie_word_embeddings=False),
+        [[Q.Q8_0, Q.Q4_0]] * 2, Q.Q8_0),
+    "gguf-olmo3": (olmo(3, num_attention_heads=4, num_key_value_heads=2, head_dim=16, sliding_window=12,
+                        rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128})
+                   | {"num_hidden_layers": 4}, [[Q.Q8_0, Q.Q4_0]] * 4, Q.Q8_0),
+    "gguf-olmoe": (olmo("e", num_attention_heads=4, num_key_value_heads=4, head_dim=16, num_experts=5,
+                        num_experts_per_tok=2, norm_topk_prob=False) | {"intermediate_size": 64},
+                   [[Q.Q8_0, Q.Q5_1]] * 2, Q.Q8_0),
     "gguf-gemma2": (gemma2(num_attention_heads=4, num_key_value_heads=1, head_dim=32,
                            query_pre_attn_scalar=32, tie_word_embeddings=True),
                     [[Q.Q8_0, Q.Q5_0]] * 3, Q.Q8_0),
@@ -673,6 +829,11 @@ GGUF_MODELS = {
               pad_token_id=0, tie_word_embeddings=False), [[Q.Q8_0, Q.Q5_1]] * 2, Q.Q8_0),
     "gguf-granite": (granite(num_attention_heads=4, num_key_value_heads=2, head_dim=16,
                              tie_word_embeddings=True), [[Q.Q8_0, Q.Q4_1]] * 2, Q.Q8_0),
+    "gguf-granite-moe": (
+        granite(num_attention_heads=4, num_key_value_heads=2, head_dim=16, tie_word_embeddings=True,
+                num_local_experts=4, num_experts_per_tok=2)
+        | {"architectures": ["GraniteMoeForCausalLM"], "model_type": "granitemoe", "intermediate_size": 64},
+        [[Q.Q8_0, Q.Q5_0]] * 2, Q.Q8_0),
     "gguf-smollm3": (
         llama(num_attention_heads=4, num_key_value_heads=2, head_dim=16, rope_theta=2000000.0, pad_token_id=0,
               tie_word_embeddings=False, use_sliding_window=False)
@@ -680,6 +841,16 @@ GGUF_MODELS = {
         [[Q.Q8_0, Q.Q5_0]] * 4, Q.Q8_0),
     "gguf-cohere": (cohere("CohereForCausalLM", "cohere", num_attention_heads=4, num_key_value_heads=2,
                            head_dim=16), [[Q.Q8_0, Q.Q4_0]] * 2, Q.Q8_0),
+    "gguf-cohere-norms": (cohere("CohereForCausalLM", "cohere", num_attention_heads=4, num_key_value_heads=2,
+                                 head_dim=16, use_qk_norm=True), [[Q.Q8_0, Q.Q5_0]] * 2, Q.Q8_0),
+    "gguf-seed-oss": (
+        model("SeedOssForCausalLM", "seed_oss", num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+              rms_norm_eps=1e-6, rope_theta=10000000.0, attention_bias=True, pad_token_id=0,
+              tie_word_embeddings=False), [[Q.Q8_0, Q.Q4_0]] * 2, Q.Q8_0),
+    "gguf-ernie4-5": (
+        model("Ernie4_5ForCausalLM", "ernie4_5", num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+              rms_norm_eps=1e-5, rope_theta=500000.0, pad_token_id=0, tie_word_embeddings=True),
+        [[Q.Q8_0, Q.Q5_1]] * 2, Q.Q8_0),
     "gguf-cohere2": (cohere("Cohere2ForCausalLM", "cohere2", num_attention_heads=4, num_key_value_heads=1,
                             head_dim=16, sliding_window=12) | {"num_hidden_layers": 4},
                      [[Q.Q8_0, Q.Q5_1]] * 4, Q.Q8_0),
@@ -716,17 +887,28 @@ def add_metadata(writer, config):
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_key_length(config["head_dim"])
     writer.add_value_length(config["head_dim"])
-    writer.add_rope_freq_base(config["rope_theta"])
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    writer.add_rope_freq_base(config.get("rope_theta") or rope["rope_theta"])
     if "layer_norm_eps" in config:
         writer.add_layer_norm_eps(config["layer_norm_eps"])
     else:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     if "partial_rotary_factor" in config:
         writer.add_rope_dimension_count(int(config["head_dim"] * config["partial_rotary_factor"]))
-    if config["model_type"] == "gpt_oss":
+    if rope.get("rope_type") == "yarn":
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
-        writer.add_rope_scaling_factor(config["rope_scaling"]["factor"])
-        writer.add_rope_scaling_orig_ctx_len(config["rope_scaling"]["original_max_position_embeddings"])
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if "llama_4_scaling_beta" in rope:
+        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+    if "long_factor" in rope:
+        original = config["original_max_position_embeddings"]
+        stretch = config["max_position_embeddings"] / original
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors((1 + math.log(stretch) / math.log(original)) ** 0.5)
+        for kind in ("long", "short"):
+            writer.add_tensor(f"rope_factors_{kind}.weight", numpy.array(rope[f"{kind}_factor"], numpy.float32))
     if config["model_type"] == "gemma2":
         writer.add_attn_logit_softcapping(50.0)
         writer.add_final_logit_softcapping(30.0)

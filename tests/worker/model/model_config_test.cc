@@ -1,6 +1,8 @@
 // One ModelConfig from the spellings that are in use, and refusals that name the field.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "common/status.h"
 #include "tests/worker/load/file_maker.h"
 #include "worker/model/family.h"
@@ -30,6 +32,24 @@ ModelConfig Good(const std::string& architecture, const std::string& more) {
   absl::StatusOr<ModelConfig> config = Parse(Config(architecture, more));
   EXPECT_TRUE(config.ok()) << config.status();
   return config.ok() ? *config : ModelConfig();
+}
+
+// In the order of the table.
+std::string TitlesOfServed() {
+  std::string titles;
+  for (const Family* family : ServedFamilies()) {
+    titles += (titles.empty() ? "" : ", ") + std::string(family->title);
+  }
+  return titles;
+}
+
+std::string GgufNamesOfServed() {
+  std::string names;
+  for (const Family* family : ServedFamilies()) {
+    const std::string name(family->gguf.architecture);
+    if (!name.empty()) names += (names.empty() ? "" : ", ") + name;
+  }
+  return names;
 }
 
 void ExpectRefused(const std::string& text, std::string_view saying) {
@@ -176,15 +196,126 @@ TEST(ModelConfigJson, ModelTypeStandsInForArchitectures) {
   EXPECT_TRUE(config->mlp_bias);
 }
 
-TEST(ModelConfigJson, RefusesUnknownArchitecturesWithTheServedOnes) {
+constexpr const char* kLongRope =
+    R"(,"max_position_embeddings":512,"original_max_position_embeddings":128,"rope_scaling":)"
+    R"({"type":"su","long_factor":[1,2,3,4,5,6,7,8],"short_factor":[1,1,1,1,1,1,1,2]})";
+
+TEST(ModelConfigJson, LongRopesFactorsFollowFromTheLongestContext) {
+  const ModelConfig read = Good("Phi3ForCausalLM", kLongRope);
+  EXPECT_EQ(read.rope.scaling, load::RopeConfig::Scaling::kLongRope);
+  EXPECT_EQ(read.rope.original_context, 128.0);
+  EXPECT_NEAR(read.rope.attention_factor, std::sqrt(1.0 + std::log(4.0) / std::log(128.0)), 1e-12);
+  const auto chosen = [&read](int64_t max_model_len) {
+    ModelConfig config = read;
+    load::ChooseContext(config, max_model_len);
+    EXPECT_EQ(config.rope.long_context, config.sliding_rope.long_context);
+    return config;
+  };
+  EXPECT_TRUE(chosen(0).rope.long_context) << "the model's own context is longer";
+  EXPECT_TRUE(chosen(129).rope.long_context);
+  EXPECT_EQ(chosen(129).max_positions, 512);
+  EXPECT_FALSE(chosen(128).rope.long_context);
+  EXPECT_EQ(chosen(128).max_positions, 128) << "nothing beyond the border";
+  // Workers that choose differently are other models.
+  EXPECT_EQ(CanonicalText(chosen(0)), CanonicalText(chosen(129)));
+  EXPECT_NE(CanonicalText(chosen(128)), CanonicalText(chosen(129)));
+}
+
+TEST(ModelConfigJson, LongRopeNeedsAFactorForEachFrequency) {
+  const auto config = [](const std::string& rope) {
+    return Config("Phi3ForCausalLM", R"(,"rope_scaling":{"type":"longrope",)" + rope + "}");
+  };
+  ExpectRefused(config(R"("long_factor":[1],"short_factor":[1,1,1,1,1,1,1,1])"),
+                "rope long_factor has 1 numbers, it must have 8");
+  ExpectRefused(config(R"("long_factor":[1,1,1,1,1,1,1,0],"short_factor":[1,1,1,1,1,1,1,1])"),
+                "long_factor is 0, it must be above 0");
+  ExpectRefused(config(R"("long_factor":["1"],"short_factor":[])"), "long_factor");
+  std::string many = "[1";
+  for (int i = 0; i < load::kMaxHeadDimension / 2; ++i) many += ",1";
+  ExpectRefused(config("\"long_factor\":" + many + "]"),
+                "long_factor has 513 numbers, at most 512");
+  ExpectRefused(config(R"("original_max_position_embeddings":1,"long_factor":[1])"),
+                "longrope needs original_max_position_embeddings");
+}
+
+TEST(ModelConfigJson, QueriesOfMinistralGrow) {
+  const std::string rope =
+      R"(,"rope_parameters":{"rope_type":"yarn","rope_theta":1e6,"factor":16,"mscale":1,)"
+      R"("mscale_all_dim":1,"llama_4_scaling_beta":0.1,"original_max_position_embeddings":)";
+  const ModelConfig config = Good("Ministral3ForCausalLM", rope + "16384}");
+  EXPECT_EQ(config.query_growth.rate, 0.1f);
+  EXPECT_EQ(config.query_growth.interval, 16'384);
+  EXPECT_EQ(config.rope.attention_factor, 1.0);
+  EXPECT_EQ(config.layer_windows, std::vector<int>(4, 0));
+  ExpectRefused(Config("Ministral3ForCausalLM", rope + "0}"), "at least 1 is needed");
+  // Mistral Small 3.1 has the older text part: nothing grows.
+  const ModelConfig older =
+      Good("Mistral3ForConditionalGeneration",
+           R"(,"text_config":{"model_type":"mistral","vocab_size":100,"hidden_size":64,)"
+           R"("intermediate_size":96,"num_hidden_layers":2,"num_attention_heads":4,)"
+           R"("head_dim":32,"sliding_window":null})");
+  EXPECT_EQ(older.query_growth.rate, 0.0f);
+  EXPECT_EQ(older.head_dim, 32);
+  EXPECT_EQ(older.layer_windows, std::vector<int>(2, 0));
+}
+
+TEST(ModelConfigJson, Gemma4HasTwoKindsOfHeads) {
+  const std::string own =
+      R"(,"num_key_value_heads":2,"head_dim":16,"sliding_window":8,"attention_k_eq_v":true,)"
+      R"("num_kv_shared_layers":2,"hidden_size_per_layer_input":0,"layer_types":)"
+      R"(["sliding_attention","full_attention","sliding_attention","full_attention"])";
+  const std::string older = R"(,"global_head_dim":32,"num_global_key_value_heads":1)";
+  const ModelConfig config = Good("Gemma4ForCausalLM", own + older);
+  EXPECT_EQ(config.gemma.full_head_dim, 32);
+  EXPECT_EQ(config.gemma.full_kv_heads, 1);
+  EXPECT_EQ(config.attention_scale, 1.0);
+  EXPECT_EQ(config.KeysOf(1), 1);
+  EXPECT_EQ(config.KeysOf(2), 0);
+  EXPECT_EQ(config.KeysOf(3), 1);
+  EXPECT_EQ(config.rope.scaling, load::RopeConfig::Scaling::kProportional);
+  EXPECT_EQ(config.rope.theta, 1e6);
+  EXPECT_EQ(config.sliding_rope.theta, 1e4);
+  // The newer spelling means the same.
+  const ModelConfig newer =
+      Good("Gemma4ForCausalLM",
+           own + R"(,"per_layer_config":{"1":{"head_dim":32,"num_key_value_heads":1},)"
+                 R"("3":{"head_dim":32,"num_key_value_heads":1}})");
+  EXPECT_EQ(CanonicalText(newer), CanonicalText(config));
+  const auto refused = [&own](const std::string& more, std::string_view saying) {
+    ExpectRefused(Config("Gemma4ForCausalLM", own + more), saying);
+  };
+  refused(R"(,"per_layer_config":{"1":{"head_dim":32},"3":{"head_dim":64}})",
+          "per_layer_config: layer 3 has other heads than the layers of its kind");
+  refused(R"(,"per_layer_config":{"0":{"head_dim":32}})", "per_layer_config: layer 0");
+  refused(R"(,"global_head_dim":33)", "global_head_dim is 33, it must be even");
+  refused(R"(,"num_global_key_value_heads":3)", "num_global_key_value_heads is 3");
+  refused(R"(,"enable_moe_block":true,"num_experts":4,"moe_intermediate_size":8)",
+          "top_k_experts is missing");
+  refused(R"(,"use_bidirectional_attention":"all")", "use_bidirectional_attention");
+  ExpectRefused(Config("Gemma4ForCausalLM", R"(,"num_kv_shared_layers":4)"),
+                "num_kv_shared_layers is 4, allowed are 0 to 3");
   ExpectRefused(
-      Config("MambaForCausalLM", ""),
-      "architecture \"MambaForCausalLM\" is not served; served are Llama (2, 3), Mistral, "
-      "Mixtral, Qwen2, Qwen2.5, Qwen3, Qwen2-MoE, Qwen3-MoE, Gemma 2, Gemma 3 (text), gpt-oss, "
-      "Phi-3, "
-      "Phi-4, SmolLM3, Granite 3, 4 (dense), GLM-4 (0414), GLM-4.5 to 4.7 (GLM-4-MoE), Command-R "
-      "(Cohere), Command-R7B, "
-      "Command A (Cohere 2), OPT");
+      Config("Gemma4ForCausalLM", R"(,"num_kv_shared_layers":3,"hidden_size_per_layer_input":0)"),
+      "no layer of the kind of layer 3 is left");
+  ExpectRefused(Config("Gemma4ForCausalLM", ""), "vocab_size_per_layer_input is 262144");
+}
+
+TEST(ModelConfigJson, Olmo3ScalesTheRopeOfFullLayersAlone) {
+  const ModelConfig config = Good(
+      "Olmo3ForCausalLM",
+      R"(,"sliding_window":8,"rope_theta":500000,"rope_scaling":{"rope_type":"yarn","factor":8})");
+  EXPECT_EQ(config.layer_windows, (std::vector<int>{8, 8, 8, 0}));
+  EXPECT_EQ(config.rope.scaling, load::RopeConfig::Scaling::kYarn);
+  EXPECT_EQ(config.sliding_rope.scaling, load::RopeConfig::Scaling::kNone);
+  EXPECT_EQ(config.sliding_rope.theta, 500'000.0);
+  ExpectRefused(
+      Config("OlmoeForCausalLM", R"(,"num_experts":4,"num_experts_per_tok":2,"clip_qkv":8)"),
+      "clip_qkv is not served");
+}
+
+TEST(ModelConfigJson, RefusesUnknownArchitecturesWithTheServedOnes) {
+  ExpectRefused(Config("MambaForCausalLM", ""),
+                "architecture \"MambaForCausalLM\" is not served; served are " + TitlesOfServed());
   ExpectRefused("{}", "architecture \"\" is not served");
 }
 
@@ -203,9 +334,11 @@ TEST(ModelConfigJson, RefusesFieldsByName) {
   ExpectRefused(Config(llama, R"(,"hidden_act":"gelu")"), "hidden_act \"gelu\" is not served");
   ExpectRefused(Config(llama, R"(,"rope_theta":0)"), "rope_theta is 0");
   ExpectRefused(Config(llama, R"(,"rope_theta":-5)"), "rope_theta");
+  ExpectRefused(Config(llama, R"(,"rope_scaling":{"rope_type":"longrope","factor":2})"),
+                "rope short_factor has 0 numbers, it must have 8");
   ExpectRefused(
-      Config(llama, R"(,"rope_scaling":{"rope_type":"longrope","factor":2})"),
-      "rope type \"longrope\" is not served; served are default, linear, llama3 and yarn");
+      Config(llama, R"(,"rope_scaling":{"rope_type":"dynamic","factor":2})"),
+      "rope type \"dynamic\" is not served; served are default, linear, llama3, longrope and yarn");
   ExpectRefused(Config(llama, R"(,"rope_scaling":{"rope_type":"linear"})"), "needs a factor");
   ExpectRefused(Config(llama, R"(,"partial_rotary_factor":0.5)"), "partial_rotary_factor");
   ExpectRefused(Config("Gemma3ForCausalLM", R"(,"layer_types":["full_attention"])"),
@@ -377,10 +510,8 @@ TEST(ModelConfigGguf, RefusesByName) {
   const absl::StatusOr<ModelConfig> unknown =
       FromGguf(GgufMaker().String("general.architecture", "rwkv7").Make(0));
   EXPECT_NE(StatusMessage(unknown.status())
-                .find("m.gguf: general.architecture \"rwkv7\" is not served; served in GGUF are "
-                      "llama, qwen2, qwen3, qwen2moe, qwen3moe, gemma2, gemma3, gpt-oss, phi3, "
-                      "smollm3, granite, "
-                      "glm4, glm4moe, command-r, cohere2"),
+                .find("m.gguf: general.architecture \"rwkv7\" is not served; served in GGUF are " +
+                      GgufNamesOfServed()),
             std::string::npos);
   const absl::StatusOr<ModelConfig> missing =
       FromGguf(GgufMaker().String("general.architecture", "llama").Make(0));
