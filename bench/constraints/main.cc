@@ -53,7 +53,7 @@ TokenId Draw(std::span<const uint32_t> mask, std::mt19937_64& random) {
 bool WriteText(const std::shared_ptr<const grammar::Grammar>& grammar, MaskPool& pool, int tokens,
                std::mt19937_64& random, Times& times) {
   static uint64_t sequence = 0;
-  pool.Begin(++sequence, grammar, {});
+  pool.Begin(++sequence, {grammar}, {});
   const std::unique_ptr<grammar::Matcher> matcher = grammar->NewMatcher();
   std::vector<uint32_t> bits(pool.MaskOf(sequence).size());
   bool same = matcher->Mask(bits).ok();

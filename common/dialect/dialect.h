@@ -120,6 +120,7 @@ struct Thoughts {
   bool words = false;           // the marks are words of prose: blanks beside them are theirs
   bool at_start = false;        // the mark counts at the beginning of the answer alone
   bool repeats = false;         // a thought may come again
+  bool lines = false;  // the closing mark has a newline in front and an empty line behind it
 };
 
 std::span<const Dialect* const> Dialects();

@@ -27,6 +27,7 @@ inline constexpr std::string_view kFeatureBeamSearch = "beam_search";
 inline constexpr std::string_view kFeatureChoices = "choices";  // n > 1, up to Limits.max_choices
 inline constexpr std::string_view kFeatureResume = "resume";    // choices that already have outputs
 inline constexpr std::string_view kFeatureConstraint = "constraint";
+inline constexpr std::string_view kFeatureThoughtBudget = "thought_budget";
 inline constexpr std::string_view kFeatureAdapter = "adapter";
 inline constexpr std::string_view kFeatureSnapshot =
     "snapshot";  // cache events and SnapshotRequest

@@ -1,5 +1,6 @@
 // From bytes of a router to plain values.
 #include <algorithm>
+#include <memory>
 #include <string>
 
 #include "common/wire/router_frames.h"
@@ -128,6 +129,37 @@ absl::Status ReadConstraint(const pb::Constraint& from, Submit& to) {
   return absl::OkStatus();
 }
 
+absl::Status ReadMarks(const char* field,
+                       const google::protobuf::RepeatedPtrField<pb::TokenSequence>& from,
+                       int32_t vocab_size, std::vector<ThoughtBudget::Mark>& to) {
+  QUIRE_RETURN_IF_ERROR(CheckCount(field, from.size(), kMaxThoughtMarks));
+  for (const pb::TokenSequence& mark : from) {
+    QUIRE_RETURN_IF_ERROR(CheckNoUnknownFields(field, mark));
+    if (mark.ids().empty()) return InvalidArgument(std::string(field) + ": a mark has no token");
+    QUIRE_RETURN_IF_ERROR(CheckCount(field, mark.ids_size(), kMaxThoughtMarkIds));
+    to.push_back(Copy(mark.ids()));
+    QUIRE_RETURN_IF_ERROR(CheckTokenIds(field, to.back(), vocab_size));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadThoughtBudget(const pb::ThoughtBudget& from, int32_t vocab_size, Submit& to) {
+  QUIRE_RETURN_IF_ERROR(CheckNoUnknownFields("thought_budget", from));
+  auto budget = std::make_shared<ThoughtBudget>();
+  budget->tokens = from.tokens();
+  budget->opened = from.opened();
+  budget->repeats = from.repeats();
+  QUIRE_RETURN_IF_ERROR(ReadMarks("thought_budget.opens", from.opens(), vocab_size, budget->opens));
+  QUIRE_RETURN_IF_ERROR(
+      ReadMarks("thought_budget.closes", from.closes(), vocab_size, budget->closes));
+  if (from.end().empty()) return InvalidArgument("thought_budget.end: has no token");
+  QUIRE_RETURN_IF_ERROR(CheckCount("thought_budget.end", from.end_size(), kMaxThoughtEndIds));
+  budget->end = Copy(from.end());
+  QUIRE_RETURN_IF_ERROR(CheckTokenIds("thought_budget.end", budget->end, vocab_size));
+  to.thought_budget = std::move(budget);
+  return absl::OkStatus();
+}
+
 absl::Status ReadSubmitStrings(const pb::Submit& from, Submit& to) {
   QUIRE_RETURN_IF_ERROR(CheckBytes("tenant", from.tenant().size(), kMaxTenantBytes));
   QUIRE_RETURN_IF_ERROR(CheckBytes("salt", from.salt().size(), kMaxSaltBytes));
@@ -166,6 +198,9 @@ absl::StatusOr<SubmitFrame> ReadSubmit(const pb::Submit& from, const DecodeLimit
   QUIRE_RETURN_IF_ERROR(ReadChoices(from, limits, to.submit));
   QUIRE_ASSIGN_OR_RETURN(to.submit.sampling, ReadSampling(from.sampling(), limits.vocab_size));
   QUIRE_RETURN_IF_ERROR(ReadConstraint(from.constraint(), to.submit));
+  if (from.has_thought_budget()) {
+    QUIRE_RETURN_IF_ERROR(ReadThoughtBudget(from.thought_budget(), limits.vocab_size, to.submit));
+  }
   QUIRE_RETURN_IF_ERROR(ReadSubmitStrings(from, to.submit));
   to.submit.remaining_ms = from.remaining_ms();
   to.submit.priority = from.priority();

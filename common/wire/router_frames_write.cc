@@ -56,6 +56,22 @@ void FillConstraint(const Constraint& constraint, pb::Submit& to) {
   field.set_closed(constraint.closed);
 }
 
+void FillMarks(const std::vector<ThoughtBudget::Mark>& marks,
+               google::protobuf::RepeatedPtrField<pb::TokenSequence>& to) {
+  for (const ThoughtBudget::Mark& mark : marks) {
+    to.Add()->mutable_ids()->Add(mark.begin(), mark.end());
+  }
+}
+
+void FillThoughtBudget(const ThoughtBudget& budget, pb::ThoughtBudget& to) {
+  to.set_tokens(budget.tokens);
+  to.set_opened(budget.opened);
+  to.set_repeats(budget.repeats);
+  FillMarks(budget.opens, *to.mutable_opens());
+  FillMarks(budget.closes, *to.mutable_closes());
+  to.mutable_end()->Add(budget.end.begin(), budget.end.end());
+}
+
 void FillSubmit(const Submit& submit, pb::Submit* to) {
   to->set_request_number(submit.key.request.value());
   to->set_attempt(submit.key.attempt.value());
@@ -72,6 +88,9 @@ void FillSubmit(const Submit& submit, pb::Submit* to) {
   to->set_salt(submit.salt);
   to->set_adapter(submit.adapter);
   FillConstraint(submit.constraint, *to);
+  if (submit.thought_budget != nullptr) {
+    FillThoughtBudget(*submit.thought_budget, *to->mutable_thought_budget());
+  }
   to->set_initial_window(submit.initial_window);
   for (const std::string& feature : submit.required_features) to->add_required_features(feature);
   to->set_traceparent(submit.traceparent);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "common/wire/outputs.h"
 #include "common/wire/sampling.h"
 #include "common/wire/shared_tokens.h"
+#include "common/wire/thought_budget.h"
 
 namespace quire {
 
@@ -42,12 +44,18 @@ struct Submit {
   std::string salt;
   std::string adapter;
   Constraint constraint;
-  uint32_t initial_window = 0;  // 0 is unlimited
+  std::shared_ptr<const ThoughtBudget> thought_budget;  // null: thoughts end by themselves
+  uint32_t initial_window = 0;                          // 0 is unlimited
   std::vector<std::string> required_features;
   std::string traceparent;
   std::string tracestate;
   std::string request_id;
   std::string model_id;
+
+  // Something says which tokens its choices may write next.
+  bool constrained() const {
+    return constraint.kind != ConstraintKind::kNone || thought_budget != nullptr;
+  }
 };
 
 struct Cancel {

@@ -70,6 +70,8 @@ FIELDS = {
     "functions": "the older form of `tools`",
     "function_call": "the older form of `tool_choice`: `none`, `auto` or `{\"name\": …}`",
     "reasoning_effort": "`none` to `max`, for the template; `none` turns thoughts off",
+    "thinking_token_budget": "how many tokens thoughts may have before they are ended ([thoughts](../how-to/tool-calls.md))",
+    "thinking_budget": "Qwen's name of `thinking_token_budget`",
     "include_reasoning": "false: thoughts are left out of the answer",
 }
 AGENT_FIELDS = {
@@ -82,6 +84,7 @@ AGENT_FIELDS = {
         "parallel_tool_calls": "false: at most one call in an answer",
         "text": "`format`: `text`, `json_object` or `json_schema`",
         "reasoning": "`effort`; there are no summaries, the thoughts themselves are in the answer",
+        "thinking_token_budget": "how many tokens thoughts may have before they are ended",
         "include": "`reasoning.encrypted_content`: thoughts also as a text to send back unread (base64, not secret); `message.output_text.logprobs`",
         "max_output_tokens": "at most so many, and at most what the context has room for",
         "top_logprobs": "how many of the best beside the chosen token, 0 to 20",

@@ -199,6 +199,17 @@ FieldError CheckToolUse(const ToolUse& use, std::string_view tools_json, std::st
   return InvalidField(field, "names \"" + use.name + "\", which is none of the tools");
 }
 
+FieldError ReadBudget(const Value& value, std::string_view name, Thinking& thinking) {
+  std::optional<int32_t> tokens;
+  if (auto problem = ReadInt(value, name, tokens)) return problem;
+  if (*tokens < 0) {
+    return InvalidField(name, "must be in [0, " + std::to_string(INT32_MAX) + "]");
+  }
+  thinking.budget = static_cast<uint32_t>(*tokens);
+  thinking.budget_field = name;
+  return std::nullopt;
+}
+
 FieldError ReadEffort(const Value& value, std::string_view name, Thinking& thinking) {
   if (auto problem = ReadName(value, name, thinking.effort)) return problem;
   constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
@@ -228,8 +239,10 @@ FieldError ReadCalls(json::Object& message, const std::string& where, RequestLim
   return std::nullopt;
 }
 
-void ApplyThinking(const Thinking& thinking, ChatPrompt& chat) {
-  if (!thinking.enabled && thinking.effort.empty()) return;
+void ApplyThinking(Thinking& thinking, ChatPrompt& chat) {
+  constexpr std::string_view kBudget = "thinking_budget";
+  const bool says = thinking.enabled || thinking.budget || !thinking.effort.empty();
+  if (!says && chat.template_kwargs_json.find(kBudget) == std::string::npos) return;
   json::Object variables;
   if (!chat.template_kwargs_json.empty()) {
     absl::StatusOr<Value> given = json::Parse(chat.template_kwargs_json);
@@ -245,6 +258,17 @@ void ApplyThinking(const Thinking& thinking, ChatPrompt& chat) {
     set("thinking", *thinking.enabled);
   }
   if (!thinking.effort.empty()) set("reasoning_effort", json::BoostView(thinking.effort));
+  const Value* given = json::Find(variables, kBudget);
+  // Templates take −1 as well: no limit.
+  const bool limits = given != nullptr && given->is_int64() && given->get_int64() >= 0 &&
+                      given->get_int64() <= INT32_MAX;
+  if (limits && !thinking.budget) {
+    thinking.budget = static_cast<uint32_t>(given->get_int64());
+    thinking.budget_field = "chat_template_kwargs.thinking_budget";
+    thinking.budget_firm = false;
+  }
+  if (!says) return;
+  if (thinking.budget) set(kBudget, *thinking.budget);
   chat.template_kwargs_json = json::Serialize(Value(std::move(variables)));
 }
 

@@ -33,6 +33,9 @@ FieldError ReadFunctionCall(const json::Value& value, std::string_view name, Too
 // the choice.
 FieldError CheckToolUse(const ToolUse& use, std::string_view tools_json, std::string_view field);
 
+// How many tokens a thought may have; `name` is a literal.
+FieldError ReadBudget(const json::Value& value, std::string_view name, Thinking& thinking);
+
 FieldError ReadEffort(const json::Value& value, std::string_view name, Thinking& thinking);
 
 // A message's calls as templates take them, and its thoughts under each name that a template may
@@ -41,7 +44,7 @@ FieldError ReadEffort(const json::Value& value, std::string_view name, Thinking&
 FieldError ReadCalls(json::Object& message, const std::string& where, RequestLimits& limits);
 
 // Template variables for what a request says of thoughts, beside those that it gives itself, which
-// win.
-void ApplyThinking(const Thinking& thinking, ChatPrompt& chat);
+// win. A budget that it gives as a template's variable holds as one of its own.
+void ApplyThinking(Thinking& thinking, ChatPrompt& chat);
 
 }  // namespace quire

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace quire {
 
@@ -21,6 +22,8 @@ struct Thinking {
   std::optional<bool> enabled;     // unset: the template decides
   std::string effort;              // as the client spells it; empty: the template decides
   std::optional<uint32_t> budget;  // tokens of thoughts, after which they are ended
+  std::string_view budget_field = "thinking_token_budget";  // what the client called it, a literal
+  bool budget_firm = true;  // false: a model without thoughts is no error
 };
 
 // A piece of a tool call of one choice. Pieces of one call come in order. The first one has `id`

@@ -43,6 +43,7 @@ std::vector<std::string> LiveDispatch::Features() const {
   if (request.submit.constraint.kind != ConstraintKind::kNone) {
     features.emplace_back(kFeatureConstraint);
   }
+  if (request.submit.thought_budget != nullptr) features.emplace_back(kFeatureThoughtBudget);
   return features;
 }
 

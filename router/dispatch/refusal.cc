@@ -8,8 +8,9 @@ namespace quire {
 namespace {
 
 constexpr std::string_view kRequestSuspect = "request_suspect";
-// Begins what a worker says of a constraint that it cannot compile, or that no token can continue.
-constexpr std::string_view kConstraint = "constraint";
+// These begin what a worker says of a constraint that it cannot compile, or that no token can
+// continue, and of words for the end of a thought that cannot come.
+constexpr std::string_view kRulesOfText[] = {"constraint", "thought_budget"};
 constexpr uint32_t kRetryAfterMs = 1000;
 constexpr uint32_t kMaxRetryAfterMs = 60'000;  // whatever a worker proposes
 
@@ -106,8 +107,10 @@ ApiError ErrorOfEnd(const Ended& ended) {
     default:
       break;
   }
-  if (!ended.retryable && ended.message.starts_with(std::string(kConstraint) + ": ")) {
-    return {ApiCode::kInvalidArgument, ended.message, std::string(kConstraint), 0};
+  for (const std::string_view field : kRulesOfText) {
+    if (!ended.retryable && ended.message.starts_with(std::string(field) + ": ")) {
+      return {ApiCode::kInvalidArgument, ended.message, std::string(field), 0};
+    }
   }
   const std::string said = ended.message.empty() ? "no reason given" : ended.message;
   return {ApiCode::kInternal, "the worker failed the request: " + said, "", 0};

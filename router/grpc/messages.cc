@@ -262,6 +262,10 @@ Problem ReadTools(const v1::ChatRequest& in, const std::string& tools_json, Gene
     return Bad("tool_choice.mode", "must be AUTO, NONE or REQUIRED");
   }
   if (in.has_enable_thinking()) out.thinking.enabled = in.enable_thinking();
+  if (in.has_thinking_token_budget()) {
+    out.thinking.budget = in.thinking_token_budget();
+    out.thinking.budget_field = "thinking_token_budget";
+  }
   if (!in.reasoning_effort().empty()) {
     const json::Value effort(json::BoostView(in.reasoning_effort()));
     if (auto p = ReadEffort(effort, "reasoning_effort", out.thinking)) return p;

@@ -155,6 +155,10 @@ constexpr ApiField kFields[] = {
      [](V v, N n, D d) { return ReadFunctionCall(v, n, d.common.tool_use); }},
     {"reasoning_effort", kInChat,
      [](V v, N n, D d) { return ReadEffort(v, n, d.common.thinking); }},
+    {"thinking_token_budget", kInChat,
+     [](V v, N, D d) { return ReadBudget(v, "thinking_token_budget", d.common.thinking); }},
+    {"thinking_budget", kInChat,
+     [](V v, N, D d) { return ReadBudget(v, "thinking_budget", d.common.thinking); }},
     {"include_reasoning", kInChat,
      [](V v, N n, D d) { return ReadBool(v, n, d.out.include_reasoning); }},
     // Fields that change nothing about the answer.
@@ -181,7 +185,7 @@ constexpr ApiField kFields[] = {
     {"logits_processors", kInBoth, OnlyEmpty},
     {"truncation_side", kInBoth, OnlyEmpty},
     {"kv_transfer_params", kInBoth, OnlyEmpty},
-    {"thinking_token_budget", kInBoth, OnlyEmpty},
+    {"thinking_token_budget", kInCompletion, OnlyEmpty},
 };
 
 }  // namespace

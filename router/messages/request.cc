@@ -54,10 +54,9 @@ FieldError ReadThinking(V value, N name, D draft) {
   thinking.enabled = true;
   const Value* budget = json::Find(**object, "budget_tokens");
   if (budget == nullptr) return InvalidField("thinking.budget_tokens", "is missing");
-  std::optional<int32_t> tokens;
-  if (auto problem = ReadInt(*budget, "thinking.budget_tokens", tokens)) return problem;
-  if (*tokens < 1) return InvalidField("thinking.budget_tokens", "must be at least 1");
-  thinking.budget = static_cast<uint32_t>(*tokens);
+  if (auto problem = ReadBudget(*budget, "thinking.budget_tokens", thinking)) return problem;
+  if (*thinking.budget < 1) return InvalidField("thinking.budget_tokens", "must be at least 1");
+  thinking.budget_firm = false;  // clients send it to any model
   return std::nullopt;
 }
 

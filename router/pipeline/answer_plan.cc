@@ -6,6 +6,7 @@
 
 #include "common/dialect/forcing.h"
 #include "router/pipeline/behind_thought.h"
+#include "router/pipeline/thought_plan.h"
 
 namespace quire {
 namespace {
@@ -73,6 +74,9 @@ std::optional<ApiError> PlanText(const AnswerAsk& ask, AnswerPlan& plan) {
 
 Result<AnswerPlan> PlanAnswer(const AnswerAsk& ask) {
   AnswerPlan plan;
+  Result<std::shared_ptr<const ThoughtBudget>> thoughts = PlanThoughts(ask);
+  if (!thoughts.ok()) return thoughts.error();
+  plan.thought_budget = std::move(thoughts.value());
   const AnswerFormat& format = ask.format;
   const bool calls = MayCall(format, ask.chat, ask.use);
   const bool channels =

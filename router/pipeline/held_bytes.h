@@ -22,6 +22,8 @@ inline constexpr size_t kBytesPerReader = 4 << 10;
 // Of a tool's definition, for the types of its parameters and while it is read: a parameter takes
 // 8 bytes of text and a node of a map.
 inline constexpr size_t kBytesPerToolByte = 24;
+// The marks and the end of thoughts with a budget.
+inline constexpr size_t kBytesPerThoughtBudget = 4 << 10;
 // A token of a prompt: the ids in the request, its attempt, its frame and its answer.
 inline constexpr size_t kBytesPerPromptToken = 24;
 // A prompt's logprob, with the text of its token.

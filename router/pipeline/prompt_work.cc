@@ -44,7 +44,7 @@ Result<AnswerPlan> PlanFor(const PromptWork& work, bool in_thought) {
   const auto* chat = std::get_if<ChatPrompt>(&work.prompt);
   if (!work.read_answer || chat == nullptr) return AnswerPlan();
   return PlanAnswer({*work.text, *work.format, *chat, work.tool_use, work.constraint,
-                     work.constraint_field, in_thought});
+                     work.constraint_field, in_thought, work.thinking});
 }
 
 Result<PromptTokens> Work(PromptWork& work) {

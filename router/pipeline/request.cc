@@ -70,6 +70,23 @@ std::optional<ApiError> CheckConstraint(const GenerateRequest& ask, const Served
   return InvalidField(ask.constraint_field, "cannot be used together with use_beam_search");
 }
 
+std::optional<ApiError> TakeThoughtBudget(std::shared_ptr<const ThoughtBudget> budget,
+                                          LiveRequest& request) {
+  if (budget == nullptr) return std::nullopt;
+  const Thinking& thinking = request.ask.thinking;
+  const bool served =
+      MissingFeature({std::string(kFeatureThoughtBudget)}, request.model.facts.features).empty();
+  if (served && request.ask.sampling.use_beam_search) {
+    return InvalidField(thinking.budget_field, "cannot be used together with use_beam_search");
+  }
+  if (!served && thinking.budget_firm) {
+    return InvalidField(thinking.budget_field,
+                        "is not served by this model's workers; leave it out");
+  }
+  if (served) request.thought_budget = std::move(budget);
+  return std::nullopt;
+}
+
 // A model that does not say how it writes calls would write them as text.
 std::optional<ApiError> CheckTools(const GenerateRequest& ask, const ServedModel& model) {
   const auto* chat = std::get_if<ChatPrompt>(&ask.prompt);
@@ -175,10 +192,15 @@ std::optional<ApiError> FitPrompt(LiveRequest& request, SharedTokens prompt_ids,
 }
 
 ApiError InClientsWords(const LiveRequest& request, ApiError error) {
-  constexpr std::string_view kPrompt = "prompt", kConstraint = "constraint";
-  if (error.param != kPrompt && error.param != kConstraint) return error;
-  const std::string_view theirs =
-      error.param == kPrompt ? request.prompt_field : request.ask.constraint_field;
+  const std::pair<std::string_view, std::string_view> names[] = {
+      {"prompt", request.prompt_field},
+      {"constraint", request.ask.constraint_field},
+      {"thought_budget", request.ask.thinking.budget_field},
+  };
+  const auto* name = std::find_if(std::begin(names), std::end(names),
+                                  [&](const auto& each) { return each.first == error.param; });
+  if (name == std::end(names)) return error;
+  const std::string_view theirs = name->second;
   const std::string opening = error.param + ": ";
   if (error.message.starts_with(opening)) error.message.replace(0, error.param.size(), theirs);
   error.param = std::string(theirs);
@@ -211,6 +233,9 @@ RoomNeed RoomNeedOf(const LiveRequest& request) {
   if (request.ask.constraint.kind != ConstraintKind::kNone) {
     need.required_features.emplace_back(kFeatureConstraint);
   }
+  if (request.thought_budget != nullptr) {
+    need.required_features.emplace_back(kFeatureThoughtBudget);
+  }
   return need;
 }
 
@@ -236,6 +261,7 @@ std::optional<ApiError> CheckRequest(const GenerateRequest& ask, const ServedMod
 
 std::optional<ApiError> TakePlan(AnswerPlan plan, LiveRequest& request) {
   request.reading = std::move(plan.reading);
+  if (auto error = TakeThoughtBudget(std::move(plan.thought_budget), request)) return error;
   if (!plan.constraint) return std::nullopt;
   request.ask.constraint = *std::move(plan.constraint);
   request.ask.constraint_field = plan.constraint_field;
@@ -310,6 +336,7 @@ Submit MakeSubmit(const LiveRequest& request, SaltBook& salts) {
   // A client that brings outputs along got the prompt's logprobs before them.
   if (Resumes(request)) submit.sampling.prompt_logprobs = 0;
   submit.constraint = ask.constraint;
+  submit.thought_budget = request.thought_budget;
   submit.priority = ask.priority;
   const std::string domain = ask.tenant == nullptr ? "" : ask.tenant->CacheDomain();
   if (ask.tenant != nullptr) submit.tenant = ask.tenant->name;

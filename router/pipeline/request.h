@@ -71,6 +71,7 @@ struct LiveRequest : std::enable_shared_from_this<LiveRequest> {
   std::string prompt_text;         // with echo
   PromptLogprobs prompt_logprobs;  // as they come; first_position is 1
   std::optional<AnswerReading> reading;
+  std::shared_ptr<const ThoughtBudget> thought_budget;
   StreamMetrics* felt = nullptr;  // where its times are counted
   uint32_t choices = 0;
   // Set once it was launched, or came with outputs:

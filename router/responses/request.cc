@@ -64,6 +64,11 @@ FieldError ReadReasoning(V value, N name, D draft) {
   return std::nullopt;
 }
 
+// Not OpenAI's: vLLM has it in its chats.
+FieldError ReadThinkingBudget(V value, N, D draft) {
+  return ReadBudget(value, "thinking_token_budget", draft.out.generate.thinking);
+}
+
 FieldError ReadInclude(V value, N name, D draft) {
   std::vector<std::string> parts;
   if (auto problem = ReadStrings(value, name, parts)) return problem;
@@ -135,6 +140,7 @@ constexpr Field kFields[] = {
        d.tools = &v;
        return {};
      }},
+    {"thinking_token_budget", ReadThinkingBudget},
     {"tool_choice",
      [](V v, N, D d) -> FieldError {
        d.tool_choice = &v;

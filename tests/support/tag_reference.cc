@@ -4,6 +4,7 @@
 #include <bit>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -71,6 +72,69 @@ struct RowMaker {
   }
 };
 
+bool EndsWith(std::span<const TokenId> tokens, const std::vector<ThoughtBudget::Mark>& marks) {
+  return std::any_of(marks.begin(), marks.end(), [&](const ThoughtBudget::Mark& mark) {
+    return mark.size() <= tokens.size() &&
+           std::equal(mark.begin(), mark.end(), tokens.end() - static_cast<ptrdiff_t>(mark.size()));
+  });
+}
+
+// The token that a budget of thoughts demands next, found from the first token on.
+struct BudgetReference {
+  const ThoughtBudget* budget = nullptr;
+  bool inside = false, over = false;
+  uint64_t used = 0;
+  std::optional<size_t> ending;
+  int postponed = 0;
+
+  void Begin() {
+    inside = budget != nullptr && budget->opened;
+    if (inside && budget->tokens == 0) ending = 0;
+  }
+  void Close() {
+    inside = false;
+    ending.reset();
+    over = !budget->repeats;
+  }
+  // Before a sample, whose grammar allows `mask`; nullptr: there is none.
+  std::optional<TokenId> Demands(const std::vector<uint32_t>* mask) {
+    if (ending == 0u && mask != nullptr) {
+      const auto first = static_cast<size_t>(budget->end[0]);
+      if (((*mask)[first / 32] >> (first % 32) & 1) == 0) {
+        ending.reset();
+        if (++postponed > 3) over = true;
+      }
+    }
+    return ending ? std::optional(budget->end[*ending]) : std::nullopt;
+  }
+  // After it.
+  void Took(std::span<const TokenId> tokens) {
+    if (budget == nullptr || over) return;
+    if (ending) {
+      if (++*ending == budget->end.size()) Close();
+      return;
+    }
+    if (!inside) {
+      inside = EndsWith(tokens, budget->opens);
+    } else {
+      ++used;
+      if (EndsWith(tokens, budget->closes)) return Close();
+    }
+    if (inside && used >= budget->tokens) ending = 0;
+  }
+};
+
+// What grammar and budget allow next. False: everything.
+bool NarrowMask(grammar::Matcher* matcher, BudgetReference& thoughts, std::vector<uint32_t>& mask) {
+  if (matcher != nullptr) QUIRE_CHECK(matcher->Mask(mask).ok());
+  const auto forced = thoughts.Demands(matcher == nullptr ? nullptr : &mask);
+  if (forced) {
+    mask.assign(mask.size(), 0);
+    mask[static_cast<size_t>(*forced) / 32] = 1u << (*forced % 32);
+  }
+  return forced || matcher != nullptr;
+}
+
 }  // namespace
 
 ReferenceAnswer TagAnswer(const TagModel& model, const Submit& submit, uint32_t choice,
@@ -92,6 +156,9 @@ ReferenceAnswer TagAnswer(const TagModel& model, const Submit& submit, uint32_t 
   if (submit.constraint.kind != ConstraintKind::kNone) {
     matcher = TagGrammar(submit.constraint)->NewMatcher();
   }
+  BudgetReference thoughts;
+  thoughts.budget = submit.thought_budget.get();
+  thoughts.Begin();
   while (answer.reason == EndReason::kUnspecified) {
     if (matcher != nullptr && matcher->Finished()) {
       answer.reason = EndReason::kStop;
@@ -101,8 +168,7 @@ ReferenceAnswer TagAnswer(const TagModel& model, const Submit& submit, uint32_t 
     kernels::SampleRow row = maker.Make(submit.prompt_ids, answer.tokens, model.vocab_size);
     row.choice = choice;
     std::vector<uint32_t> mask((static_cast<size_t>(model.vocab_size) + 31) / 32);
-    if (matcher != nullptr) {
-      QUIRE_CHECK(matcher->Mask(mask).ok());
+    if (NarrowMask(matcher.get(), thoughts, mask)) {
       for (size_t i = 0; i < row.allowed_mask.size(); ++i) mask[i] &= row.allowed_mask[i];
       row.allowed_mask = mask;
     }
@@ -114,6 +180,7 @@ ReferenceAnswer TagAnswer(const TagModel& model, const Submit& submit, uint32_t 
     }
     answer.tokens.push_back(output.token);
     if (matcher != nullptr) QUIRE_CHECK(matcher->Accept({&output.token, 1}).ok());
+    thoughts.Took(answer.tokens);
     keys.Append(output.token);
     if (params.logprobs >= 1)
       answer.logprob_bits.push_back(std::bit_cast<uint32_t>(output.logprob));

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "common/check.h"
 #include "common/planted_bug.h"
 #include "common/status.h"
+#include "worker/constrain/thought.h"
 
 namespace quire {
 namespace {
@@ -28,8 +30,9 @@ struct MaskPool::Text {
   ~Text() { all.fetch_sub(bytes, std::memory_order_relaxed); }
 
   std::atomic<size_t>& all;
-  std::shared_ptr<const grammar::Grammar> grammar;
+  std::shared_ptr<const grammar::Grammar> grammar;  // null: any text
   std::unique_ptr<grammar::Matcher> matcher;
+  std::optional<Thought> thought;
   std::vector<TokenId> tokens;  // that the matcher has not accepted yet
   std::vector<uint32_t> bits;
   TextState state = TextState::kGoesOn;
@@ -57,7 +60,10 @@ struct MaskPool::Series {
             {"quire_worker_constraint_state_bytes", "Memory of the states of these answers."})),
         full(metrics.AddCounter({"quire_worker_constraint_state_full_total",
                                  "Answers that failed because the states of all held the memory "
-                                 "that there is for them."})) {}
+                                 "that there is for them."})),
+        thoughts(metrics.AddCounter(
+            {"quire_worker_thoughts_ended_total",
+             "Thoughts that were ended because the request's budget for them was used up."})) {}
 
   Histogram& mask;
   Histogram& step;
@@ -65,6 +71,7 @@ struct MaskPool::Series {
   Gauge& texts;
   Gauge& bytes;
   Counter& full;
+  Counter& thoughts;
 };
 
 MaskPool::MaskPool(const MaskPoolOptions& options)
@@ -89,11 +96,11 @@ MaskPool::Text& MaskPool::Find(uint64_t sequence) const {
   return *found->second;
 }
 
-void MaskPool::Begin(uint64_t sequence, std::shared_ptr<const grammar::Grammar> grammar,
-                     std::span<const TokenId> outputs) {
-  QUIRE_CHECK(grammar != nullptr);
+void MaskPool::Begin(uint64_t sequence, TextRules rules, std::span<const TokenId> outputs) {
+  QUIRE_CHECK(rules.grammar != nullptr || rules.thoughts != nullptr);
   auto text = std::make_shared<Text>(bytes_);
-  text->grammar = std::move(grammar);
+  text->grammar = std::move(rules.grammar);
+  if (rules.thoughts != nullptr) text->thought.emplace(std::move(rules.thoughts));
   text->bits.resize(words_);
   if (!QUIRE_BUG(constraint_forgets_resumed_outputs)) {
     text->tokens.assign(outputs.begin(), outputs.end());
@@ -212,16 +219,58 @@ void MaskPool::Work(Text& text) {
 }
 
 absl::Status MaskPool::Advance(Text& text) {
-  if (text.matcher == nullptr) text.matcher = text.grammar->NewMatcher();
-  grammar::Matcher& matcher = *text.matcher;
-  if (QUIRE_BUG(mask_one_token_late)) QUIRE_RETURN_IF_ERROR(matcher.Mask(text.bits));
-  QUIRE_RETURN_IF_ERROR(matcher.Accept(text.tokens));
-  if (matcher.Finished()) {
+  if (text.grammar != nullptr && text.matcher == nullptr) {
+    text.matcher = text.grammar->NewMatcher();
+    QUIRE_RETURN_IF_ERROR(CheckEnd(text));
+  }
+  if (QUIRE_BUG(mask_one_token_late)) QUIRE_RETURN_IF_ERROR(FillMask(text));
+  QUIRE_RETURN_IF_ERROR(AcceptTokens(text));
+  if (text.matcher != nullptr && text.matcher->Finished()) {
     text.state = TextState::kFinished;
     return absl::OkStatus();
   }
-  if (!QUIRE_BUG(mask_one_token_late)) QUIRE_RETURN_IF_ERROR(matcher.Mask(text.bits));
-  const size_t bytes = matcher.MemoryBytes();
+  if (!QUIRE_BUG(mask_one_token_late)) QUIRE_RETURN_IF_ERROR(FillMask(text));
+  return text.matcher == nullptr ? absl::OkStatus() : ChargeMatcher(text);
+}
+
+// With a budget the tokens are taken one by one: where a thought may begin to end is a question to
+// the mask at that place.
+absl::Status MaskPool::AcceptTokens(Text& text) {
+  if (!text.thought) return text.matcher->Accept(text.tokens);
+  for (const TokenId& token : text.tokens) {
+    if (text.matcher != nullptr) QUIRE_RETURN_IF_ERROR(text.matcher->Accept({&token, 1}));
+    text.thought->Accept(token);
+    QUIRE_RETURN_IF_ERROR(CheckEnd(text));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MaskPool::CheckEnd(Text& text) {
+  if (!text.thought || !text.thought->BeginsToEnd()) return absl::OkStatus();
+  if (text.matcher == nullptr || text.matcher->Finished()) return absl::OkStatus();
+  QUIRE_RETURN_IF_ERROR(text.matcher->Mask(text.bits));
+  const auto first = static_cast<size_t>(*text.thought->Forced());
+  if ((text.bits[first / 32] >> (first % 32) & 1) == 0) text.thought->Postpone();
+  return absl::OkStatus();
+}
+
+absl::Status MaskPool::FillMask(Text& text) {
+  const std::optional<TokenId> forced = text.thought ? text.thought->Forced() : std::nullopt;
+  if (forced) {
+    std::fill(text.bits.begin(), text.bits.end(), 0);
+    text.bits[static_cast<size_t>(*forced) / 32] = uint32_t{1} << (*forced % 32);
+    if (series_ != nullptr && text.thought->BeginsToEnd()) series_->thoughts.Add();
+    return absl::OkStatus();
+  }
+  if (text.matcher != nullptr) return text.matcher->Mask(text.bits);
+  std::fill(text.bits.begin(), text.bits.end(), ~uint32_t{0});
+  const int rest = options_.vocab_size % 32;
+  if (rest != 0) text.bits.back() = (uint32_t{1} << rest) - 1;
+  return absl::OkStatus();
+}
+
+absl::Status MaskPool::ChargeMatcher(Text& text) {
+  const size_t bytes = text.matcher->MemoryBytes();
   const size_t before = bytes_.fetch_add(bytes - text.bytes, std::memory_order_relaxed);
   const size_t held = before - text.bytes + bytes;
   text.bytes = bytes;

@@ -3,7 +3,7 @@
 //
 // Owner: worker/main. All methods belong to the engine's thread; the pool's own threads compute.
 // Invariants:
-// 1. The mask of a text is a function of its grammar and the tokens that it has accepted.
+// 1. The mask of a text is a function of its rules and the tokens that it has accepted.
 // 2. One thread at a time works on a text. A thread that needs a mask that is not begun
 //    computes it itself: with 0 threads everything happens in MaskOf.
 // 3. The matchers of all texts hold at most max_bytes: the text that would exceed this fails.
@@ -26,6 +26,7 @@
 #include "common/metrics/metrics.h"
 #include "common/runtime/runtime.h"
 #include "common/sync.h"
+#include "common/wire/thought_budget.h"
 #include "worker/runner/step_masks.h"
 
 namespace quire {
@@ -38,6 +39,12 @@ struct MaskPoolOptions {
   Metrics* metrics = nullptr;    // outlives the pool; may be null
 };
 
+// What holds for a text: a grammar, a budget of its thoughts, or both.
+struct TextRules {
+  std::shared_ptr<const grammar::Grammar> grammar = nullptr;
+  std::shared_ptr<const ThoughtBudget> thoughts = nullptr;
+};
+
 // Finished: the text is complete, and nothing can follow it.
 enum class TextState : uint8_t { kGoesOn, kFinished, kFailed };
 
@@ -47,8 +54,7 @@ class MaskPool final : public StepMasks {
   ~MaskPool() override;
 
   // A sequence begins a text that has these tokens already.
-  void Begin(uint64_t sequence, std::shared_ptr<const grammar::Grammar> grammar,
-             std::span<const TokenId> outputs);
+  void Begin(uint64_t sequence, TextRules rules, std::span<const TokenId> outputs);
   bool Has(uint64_t sequence) const { return texts_.contains(sequence); }
   // The text takes a further token. Requires: its last mask has been used.
   void Accept(uint64_t sequence, TokenId token);
@@ -73,6 +79,10 @@ class MaskPool final : public StepMasks {
   Text& Find(uint64_t sequence) const;
   void Work(Text& text);
   absl::Status Advance(Text& text);
+  absl::Status AcceptTokens(Text& text);
+  absl::Status CheckEnd(Text& text);
+  absl::Status FillMask(Text& text);
+  absl::Status ChargeMatcher(Text& text);
   bool Claim(Text& text) const;
   void Run(int index);
   // The next text in the queue; null: the pool ends.

@@ -114,8 +114,8 @@ void Engine::State::Accept(SubmitCommand command) {
   owned->prompt_tokens = static_cast<uint32_t>(owned->submit.prompt_ids.size());
   owned->deadline_us = command.deadline_us;
   owned->accepted_us = record_us;
-  const bool constrained = owned->submit.constraint.kind != ConstraintKind::kNone;
-  QUIRE_CHECK_MSG(constrained == (command.grammar != nullptr || command.compiling != 0),
+  const bool compiled = owned->submit.constraint.kind != ConstraintKind::kNone;
+  QUIRE_CHECK_MSG(compiled == (command.grammar != nullptr || command.compiling != 0),
                   "a constraint comes with its grammar, or the number of what compiles it");
   owned->grammar = std::move(command.grammar);
   owned->compiling = command.compiling;
@@ -190,7 +190,7 @@ void Engine::State::AddChoice(Request& request, uint32_t index) {
   choice.router = request.router;
   choice.key = submit.key;
   choice.index = index;
-  choice.constrained = submit.constraint.kind != ConstraintKind::kNone;
+  choice.constrained = submit.constrained();
   constrained_choices += choice.constrained;
   choice.logprobs = submit.sampling.logprobs;
   choice.min_tokens = submit.sampling.min_tokens;

@@ -1,6 +1,7 @@
 // Constrained requests in the engine: they wait for their grammar, and each choice writes a text
-// under it. The text's mask for the next token is computed from the commit of the last one on,
-// while the next step computes, and what it finds about the text is judged when that step ends.
+// under it, or under a budget of its thoughts. The text's mask for the next token is computed from
+// the commit of the last one on, while the next step computes, and what it finds about the text is
+// judged when that step ends.
 #include <string>
 #include <utility>
 
@@ -54,7 +55,8 @@ bool Engine::State::BeginTexts(const Launched& step) {
     const Choice& choice = static_cast<const Choice&>(*row.sequence);
     if (options.masks->Has(choice.id)) continue;
     const std::span<const TokenId> tokens(choice.tokens);
-    options.masks->Begin(choice.id, choice.request->grammar,
+    const Request& request = *choice.request;
+    options.masks->Begin(choice.id, {request.grammar, request.submit.thought_budget},
                          tokens.subspan(static_cast<size_t>(choice.prompt_length)));
   }
   options.masks->Send();
@@ -85,7 +87,9 @@ std::string Engine::State::NoTokenMessage(const Choice& choice) const {
   add(!sampling.bad_words.empty(), "bad_words");
   add(sampling.min_tokens > choice.OutputCount(), "min_tokens");
   add(!sampling.logit_bias.empty(), "logit_bias");
-  return "constraint: no token that it allows is left after " +
+  const bool grammar = choice.request->grammar != nullptr;
+  return (grammar ? "constraint: no token that it allows is left after "
+                  : "thought_budget: what ends a thought is forbidden after ") +
          std::to_string(choice.OutputCount()) + " tokens by " + fields + "; leave these out";
 }
 

@@ -38,6 +38,7 @@ std::optional<Refused> CheckFeatures(const Submit& submit, const EngineOptions& 
   std::vector<std::string> required = RequiredFeatures(submit.sampling, submit.choices.size());
   if (!submit.adapter.empty()) required.emplace_back(kFeatureAdapter);
   if (submit.constraint.kind != ConstraintKind::kNone) required.emplace_back(kFeatureConstraint);
+  if (submit.thought_budget != nullptr) required.emplace_back(kFeatureThoughtBudget);
   required.insert(required.end(), submit.required_features.begin(), submit.required_features.end());
   const std::vector<std::string> served = ServedFeatures(options);
   const std::string missing(MissingFeature(required, served).substr(0, 64));
@@ -91,7 +92,10 @@ std::vector<std::string> ServedFeatures(const EngineOptions& options) {
     features.emplace_back(feature);
   }
   if (options.prefix_caching) features.emplace_back(kFeatureSnapshot);
-  if (options.masks != nullptr) features.emplace_back(kFeatureConstraint);
+  if (options.masks != nullptr) {
+    features.emplace_back(kFeatureConstraint);
+    features.emplace_back(kFeatureThoughtBudget);
+  }
   if (options.max_choices > 1) features.emplace_back(kFeatureChoices);
   return features;
 }
@@ -126,9 +130,16 @@ std::optional<Refused> CheckSubmit(const Submit& submit, const EngineOptions& op
                     std::string(problem->message));
     }
   }
-  if (submit.sampling.beam_width > 0 && submit.constraint.kind != ConstraintKind::kNone) {
-    return Refuse(RefusalCode::kInvalid, "constraint",
+  if (submit.sampling.beam_width > 0 && submit.constrained()) {
+    const bool grammar = submit.constraint.kind != ConstraintKind::kNone;
+    return Refuse(RefusalCode::kInvalid, grammar ? "constraint" : "thought_budget",
                   "is not served together with a beam search; leave one of them out");
+  }
+  if (submit.thought_budget != nullptr) {
+    if (auto refused =
+            CheckTokens(submit.thought_budget->end, "thought_budget.end", options.vocab_size)) {
+      return refused;
+    }
   }
   return CheckFeatures(submit, options);
 }

@@ -25,6 +25,7 @@ std::vector<std::string> NeededFeatures(const Submit& submit) {
     break;
   }
   if (submit.constraint.kind != ConstraintKind::kNone) needed.emplace_back(kFeatureConstraint);
+  if (submit.thought_budget != nullptr) needed.emplace_back(kFeatureThoughtBudget);
   if (!submit.adapter.empty()) needed.emplace_back(kFeatureAdapter);
   needed.insert(needed.end(), submit.required_features.begin(), submit.required_features.end());
   return needed;

@@ -60,6 +60,13 @@ pb::RouterFrame FullSubmit() {
   s->mutable_constraint()->set_whitespace_pattern(" ?");
   s->mutable_constraint()->set_compact(true);
   s->mutable_constraint()->set_closed(true);
+  pb::ThoughtBudget* budget = s->mutable_thought_budget();
+  budget->set_tokens(99);
+  budget->set_opened(true);
+  budget->set_repeats(true);
+  budget->add_opens()->add_ids(1);
+  budget->add_closes()->add_ids(2);
+  budget->add_end(3);
   s->set_initial_window(256);
   s->add_required_features("f");
   s->set_traceparent("00-1-2-03");
@@ -108,6 +115,8 @@ TEST(DecodeSubmit, EveryFieldIsHandedOn) {
   EXPECT_EQ(s.adapter, "adapter");
   EXPECT_EQ(s.constraint,
             (Constraint{ConstraintKind::kGrammar, "root ::= \"a\"", " ?", true, true}));
+  ASSERT_NE(s.thought_budget, nullptr);
+  EXPECT_EQ(*s.thought_budget, (ThoughtBudget{99, true, true, {{1}}, {{2}}, {3}}));
   EXPECT_EQ(s.initial_window, 256u);
   EXPECT_EQ(s.required_features, std::vector<std::string>{"f"});
   EXPECT_EQ(s.traceparent, "00-1-2-03");
@@ -172,6 +181,14 @@ TEST(DecodeSubmit, EveryLimitHoldsAtLimitPlusOne) {
               [](S& s, auto v) { s.mutable_constraint()->set_source(v); }),
       strings("constraint.whitespace_pattern", kMaxWhitespacePatternBytes,
               [](S& s, auto v) { s.mutable_constraint()->set_whitespace_pattern(v); }),
+      counts("thought_budget.opens", kMaxThoughtMarks,
+             [](S& s, int) { s.mutable_thought_budget()->add_opens()->add_ids(1); }),
+      counts("thought_budget.closes", kMaxThoughtMarks,
+             [](S& s, int) { s.mutable_thought_budget()->add_closes()->add_ids(1); }),
+      counts("thought_budget.opens", kMaxThoughtMarkIds,
+             [](S& s, int) { s.mutable_thought_budget()->mutable_opens(0)->add_ids(1); }),
+      counts("thought_budget.end", kMaxThoughtEndIds,
+             [](S& s, int) { s.mutable_thought_budget()->add_end(1); }),
       strings("required_features", kMaxFeatureBytes,
               [](S& s, auto v) { s.add_required_features(v); }),
       counts("required_features", kMaxFeatures, [](S& s, int) { s.add_required_features("f"); }),
@@ -207,6 +224,12 @@ TEST(DecodeSubmit, BadValuesNameTheirField) {
   EXPECT_EQ(RefusedOf([](S& s) { s.mutable_constraint()->set_kind(pb::Constraint::NONE); }).field,
             "constraint");
   EXPECT_EQ(RefusedOf([](S& s) { s.mutable_constraint()->clear_source(); }).field, "constraint");
+  EXPECT_EQ(RefusedOf([](S& s) { s.mutable_thought_budget()->clear_end(); }).field,
+            "thought_budget.end");
+  EXPECT_EQ(RefusedOf([](S& s) { s.mutable_thought_budget()->add_opens(); }).field,
+            "thought_budget.opens");
+  EXPECT_EQ(RefusedOf([](S& s) { s.mutable_thought_budget()->set_end(0, 1 << 30); }).field,
+            "thought_budget.end");
   EXPECT_EQ(
       RefusedOf([](S& s) { s.mutable_constraint()->set_kind(pb::Constraint::JSON_OBJECT); }).field,
       "constraint");
@@ -307,6 +330,8 @@ Submit WholeSubmit() {
   submit.remaining_ms = 1000;
   submit.priority = -4;
   submit.salt = "salt";
+  submit.thought_budget = std::make_shared<const ThoughtBudget>(
+      ThoughtBudget{5, true, false, {{1, 2}}, {{3}, {4}}, {6, 7}});
   submit.initial_window = 256;
   submit.required_features = {"resume"};
   submit.model_id = "m";
@@ -327,6 +352,12 @@ TEST(RouterFrames, ASubmitSaysEverything) {
   EXPECT_EQ(submit.sampling().bad_words_size(), 2);
   EXPECT_EQ(submit.sampling().logit_bias().at(1), -2.0f);
   EXPECT_EQ(submit.sampling().logprobs(), 21u);
+  EXPECT_EQ(submit.thought_budget().tokens(), 5u);
+  EXPECT_TRUE(submit.thought_budget().opened());
+  EXPECT_FALSE(submit.thought_budget().repeats());
+  EXPECT_EQ(submit.thought_budget().opens(0).ids_size(), 2);
+  EXPECT_EQ(submit.thought_budget().closes(1).ids(0), 4);
+  EXPECT_EQ(submit.thought_budget().end_size(), 2);
   EXPECT_EQ(submit.priority(), -4);
   EXPECT_EQ(submit.initial_window(), 256u);
   EXPECT_EQ(submit.parts(), 0u);
@@ -343,6 +374,10 @@ TEST(RouterFrames, ASubmitWithAllItsLimitsReachedAtOnceFitsOneFrame) {
   }
   submit.constraint = {ConstraintKind::kRegex, std::string(kMaxConstraintBytes, 'a'),
                        std::string(kMaxWhitespacePatternBytes, 'a')};
+  const std::vector<ThoughtBudget::Mark> marks(kMaxThoughtMarks,
+                                               ThoughtBudget::Mark(kMaxThoughtMarkIds, kLargest));
+  submit.thought_budget = std::make_shared<const ThoughtBudget>(ThoughtBudget{
+      UINT32_MAX, true, true, marks, marks, std::vector<TokenId>(kMaxThoughtEndIds, kLargest)});
   submit.sampling.stop_token_ids.assign(kMaxStopTokenIds, kLargest);
   submit.sampling.allowed_token_ids.assign(kMaxAllowedTokenIds, kLargest);
   submit.sampling.bad_words.assign(kMaxBadWords, std::vector<TokenId>(kMaxBadWordTokens, kLargest));

@@ -93,7 +93,8 @@ TEST(ToolFields, OlderMessagesBecomeNewerOnes) {
 
 TEST(ToolFields, ThinkingBecomesVariablesOfTheTemplate) {
   ChatPrompt chat;
-  ApplyThinking({}, chat);
+  Thinking silent;
+  ApplyThinking(silent, chat);
   EXPECT_EQ(chat.template_kwargs_json, "");
   Thinking none;
   EXPECT_FALSE(ReadEffort(Json("\"none\""), "reasoning_effort", none));
@@ -102,6 +103,37 @@ TEST(ToolFields, ThinkingBecomesVariablesOfTheTemplate) {
   EXPECT_EQ(chat.template_kwargs_json,
             R"({"enable_thinking":true,"x":1,"thinking":false,"reasoning_effort":"none"})");
   EXPECT_TRUE(ReadEffort(Json("\"much\""), "reasoning_effort", none));
+}
+
+TEST(ToolFields, ABudgetIsANumberOfTokensAndAVariable) {
+  Thinking thinking;
+  EXPECT_FALSE(ReadBudget(Json("2147483647"), "thinking_budget", thinking));
+  EXPECT_EQ(thinking.budget, 2147483647u);
+  EXPECT_FALSE(ReadBudget(Json("0"), "thinking_budget", thinking));
+  EXPECT_EQ(thinking.budget, 0u);
+  EXPECT_EQ(thinking.budget_field, "thinking_budget");
+  for (const char* bad : {"-1", "2147483648", "1.5", "\"1\"", "true"}) {
+    EXPECT_EQ(ReadBudget(Json(bad), "thinking_budget", thinking)->param, "thinking_budget") << bad;
+  }
+  ChatPrompt chat;
+  ApplyThinking(thinking, chat);
+  EXPECT_EQ(chat.template_kwargs_json, R"({"thinking_budget":0})");
+  EXPECT_TRUE(thinking.budget_firm);
+}
+
+TEST(ToolFields, ATemplatesOwnBudgetHolds) {
+  for (const auto& [given, budget] :
+       {std::pair(R"({"thinking_budget":512})", std::optional<uint32_t>(512)),
+        std::pair(R"({"thinking_budget":-1})", std::optional<uint32_t>()),
+        std::pair(R"({"thinking_budget":"512"})", std::optional<uint32_t>())}) {
+    Thinking thinking;
+    ChatPrompt chat;
+    chat.template_kwargs_json = given;
+    ApplyThinking(thinking, chat);
+    EXPECT_EQ(thinking.budget, budget) << given;
+    EXPECT_EQ(chat.template_kwargs_json, given);
+    EXPECT_EQ(thinking.budget_firm, !budget) << "a template may take it for something of its own";
+  }
 }
 
 }  // namespace

@@ -311,6 +311,7 @@ TEST(GrpcMessages, ToolsAndThoughtsArrive) {
   in.mutable_tool_choice()->set_function("f");
   in.set_parallel_tool_calls(false);
   in.set_enable_thinking(false);
+  in.set_thinking_token_budget(99);
   in.set_reasoning_effort("low");
   GenerateRequest out;
   ASSERT_FALSE(FromProto(in, out).has_value());
@@ -320,6 +321,7 @@ TEST(GrpcMessages, ToolsAndThoughtsArrive) {
   EXPECT_TRUE(out.read_answer);
   EXPECT_EQ(out.thinking.enabled, false);
   EXPECT_EQ(out.thinking.effort, "low");
+  EXPECT_EQ(out.thinking.budget, 99u);
   in.mutable_tool_choice()->set_function("g");
   EXPECT_EQ(FromProto(in, out)->param, "tool_choice");
   in.mutable_tool_choice()->set_mode(v1::ToolChoice::REQUIRED);

@@ -101,6 +101,7 @@ TEST(MessagesRequest, FieldsReachThePipeline) {
   EXPECT_TRUE(request.stream && generate.streaming && generate.read_answer);
   EXPECT_EQ(generate.thinking.enabled, true);
   EXPECT_EQ(generate.thinking.budget, 2048u);
+  EXPECT_FALSE(generate.thinking.budget_firm);
   EXPECT_EQ(generate.thinking.effort, "high");
   EXPECT_EQ(generate.constraint.kind, ConstraintKind::kJsonSchema);
   EXPECT_EQ(generate.constraint.source, R"({"type":"object","properties":{"b":{},"a":{}}})");

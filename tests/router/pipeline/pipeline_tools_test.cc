@@ -279,6 +279,137 @@ TEST_F(PipelineToolsTest, BadToolsAreBlamed) {
   ExpectBlamed(ask, "tools");
 }
 
+// --- a budget of thoughts
+
+class ThoughtBudgetTest : public PipelineToolsTest {
+ protected:
+  static constexpr TokenId kOpen = kFakeVocab, kClose = kFakeVocab + 1, kTool = kFakeVocab + 2;
+
+  ThoughtBudgetTest() { text_->specials = {"<think>", "</think>", "<tool_call>"}; }
+  static FakeWorkerOptions Thinks() {
+    FakeWorkerOptions options = Writes("abc");
+    options.features.emplace_back("thought_budget");
+    return options;
+  }
+  static GenerateRequest Ask(uint32_t budget) {
+    GenerateRequest ask = Chat();
+    std::get<ChatPrompt>(ask.prompt).tools_json.clear();
+    ask.thinking.budget = budget;
+    return ask;
+  }
+  static const pb::Submit& Last(const FakeWorker& worker) {
+    for (auto it = worker.heard.rbegin(); it != worker.heard.rend(); ++it) {
+      if (it->has_submit()) return it->submit();
+    }
+    ADD_FAILURE() << "no submit came";
+    return pb::Submit::default_instance();
+  }
+  static std::vector<TokenId> Firsts(
+      const google::protobuf::RepeatedPtrField<pb::TokenSequence>& marks) {
+    std::vector<TokenId> ids;
+    for (const pb::TokenSequence& mark : marks) {
+      EXPECT_EQ(mark.ids_size(), 1);
+      ids.push_back(mark.ids(0));
+    }
+    return ids;
+  }
+};
+
+TEST_F(ThoughtBudgetTest, EveryAttemptCarriesItInTheModelsTokens) {
+  FakeWorkerOptions slow = Thinks();
+  slow.script = std::string(400, 'a');
+  slow.end_at = 400;
+  AddWorker(slow);
+  AddWorker(slow);
+  StartRouter();
+  RecordingSink sink;
+  pipeline_->Start(Ask(100), &sink);
+  PipelineTest::Run(200 * kMicrosPerMilli);
+  FakeWorker& running = Busy();
+  FakeWorker& other = &running == workers_[0].get() ? *workers_[1] : *workers_[0];
+  running.Down();
+  PipelineTest::Run(100 * kSecond);
+  ASSERT_TRUE(sink.usage.has_value());
+  EXPECT_EQ(Last(other).attempt(), 2u);
+  for (const FakeWorker* worker : {&running, &other}) {
+    const pb::ThoughtBudget& budget = Last(*worker).thought_budget();
+    EXPECT_EQ(budget.tokens(), 100u);
+    EXPECT_TRUE(budget.opened()) << "the template opened the thought";
+    EXPECT_FALSE(budget.repeats());
+    EXPECT_EQ(Firsts(budget.opens()), std::vector<TokenId>{kOpen});
+    EXPECT_EQ(Firsts(budget.closes()), std::vector<TokenId>{kClose});
+    EXPECT_EQ(budget.end_size(), 11) << "a newline, the mark, an empty line: one byte each here";
+    const auto& required = Last(*worker).required_features();
+    EXPECT_EQ(std::count(required.begin(), required.end(), "thought_budget"), 1);
+  }
+  ExpectNothingLeft();
+}
+
+TEST_F(ThoughtBudgetTest, ACallEndsAThoughtToo) {
+  FakeWorker& worker = AddWorker(Thinks());
+  StartRouter();
+  GenerateRequest ask = Chat();
+  ask.thinking.budget = 0;
+  Run(ask);
+  EXPECT_EQ(Firsts(Last(worker).thought_budget().closes()), (std::vector<TokenId>{kClose, kTool}));
+}
+
+TEST_F(ThoughtBudgetTest, HarmonyGoesOnWithAnotherMessage) {
+  text_->spoken = {dialect::FindDialect("openai"), dialect::FindThoughts("openai")};
+  text_->specials = {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>",
+                     "<|end|>",   "<|return|>",  "<|call|>"};
+  FakeWorker& worker = AddWorker(Thinks());
+  StartRouter();
+  ExpectBlamed(Ask(5), "thinking_token_budget");
+  EXPECT_TRUE(worker.attempts.empty());
+}
+
+TEST_F(ThoughtBudgetTest, WhereItCannotHoldItIsBlamedUnlessTheClientCannotKnow) {
+  FakeWorker& worker = AddWorker(Thinks());
+  StartRouter();
+  const auto refused = [&](GenerateRequest ask) {
+    ask.thinking.budget_field = "thinking_budget";
+    ExpectBlamed(ask, "thinking_budget");
+    ask.thinking.budget_firm = false;
+    EXPECT_EQ(Run(ask).text(), "abc");
+    EXPECT_FALSE(Last(worker).has_thought_budget());
+  };
+  text_->generation_prompt = "";
+  text_->specials = {"<think>"};
+  refused(Ask(5));  // it ends thoughts by words
+}
+
+TEST_F(ThoughtBudgetTest, AModelWithoutThoughtsHasNone) {
+  text_->spoken = {dialect::FindDialect("hermes"), nullptr};
+  AddWorker(Thinks());
+  StartRouter();
+  ExpectBlamed(Ask(5), "thinking_token_budget");
+}
+
+TEST_F(ThoughtBudgetTest, WorkersThatServeNoneAreNamed) {
+  AddWorker(Writes("abc"));
+  StartRouter();
+  ExpectBlamed(Ask(5), "thinking_token_budget");
+}
+
+TEST_F(ThoughtBudgetTest, BeamSearchesTakeNone) {
+  FakeWorkerOptions options = Thinks();
+  options.features.emplace_back("beam_search");
+  AddWorker(options);
+  StartRouter();
+  GenerateRequest ask = Ask(5);
+  ask.sampling.use_beam_search = true;
+  ask.sampling.n = 2;
+  ExpectBlamed(ask, "thinking_token_budget");
+}
+
+TEST_F(ThoughtBudgetTest, ItsMemoryCounts) {
+  GenerateRequest ask = Ask(5);
+  const size_t with = HeldBytes(ask);
+  ask.thinking.budget.reset();
+  EXPECT_EQ(with, HeldBytes(ask) + kBytesPerThoughtBudget);
+}
+
 TEST(AnswerRulesTest, NamesAreKnownAndSaidOnce) {
   const auto said = [](const std::vector<std::string>& dialects,
                        const std::vector<std::string>& thoughts) {

@@ -1,6 +1,8 @@
 #include "tests/support/engine_sim/sim_scenario.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "common/runtime/virtual_runtime.h"
 #include "tests/support/tag_grammar.h"
@@ -120,6 +122,23 @@ void DrawConstraint(Submit& submit, bool& bad) {
   bad = true;
 }
 
+// The same. Under a grammar the end of a thought is one token, which may not fit it.
+void DrawThoughtBudget(Submit& submit) {
+  Draw draw(submit.sampling.seed + 11);
+  if (submit.sampling.beam_width > 0 || !draw.OneIn(5)) return;
+  auto budget = std::make_shared<ThoughtBudget>();
+  budget->tokens = static_cast<uint32_t>(draw.From(0, 6));
+  budget->opened = draw.OneIn(2);
+  budget->repeats = draw.OneIn(2);
+  for (int i = 0; i < 12; ++i) budget->opens.push_back({draw.Token()});
+  budget->closes = {{draw.Token()}, {draw.Token(), draw.Token()}};
+  const bool constrained = submit.constraint.kind != ConstraintKind::kNone;
+  for (int64_t i = draw.From(1, constrained ? 1 : 3); i > 0; --i) {
+    budget->end.push_back(draw.Token());
+  }
+  submit.thought_budget = std::move(budget);
+}
+
 void DrawClient(Draw& draw, RequestPlan& plan) {
   if (draw.OneIn(2)) {
     plan.submit.initial_window = static_cast<uint32_t>(draw.From(1, 10));
@@ -171,6 +190,7 @@ RequestPlan DrawRequest(Draw& draw, const Scenario& scenario) {
   DrawClient(draw, plan);
   DrawPromptLogprobs(submit.sampling);
   DrawConstraint(submit, plan.bad);
+  DrawThoughtBudget(submit);
   if (draw.OneIn(20)) {
     plan.bad = true;
     switch (draw.Below(4)) {

@@ -2,6 +2,7 @@
 #include "worker/constrain/mask_pool.h"
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <random>
 #include <vector>
@@ -47,7 +48,7 @@ void WriteTexts(int threads) {
       if (text.sequence != 0) continue;
       text.constraint = &test::TagConstraints()[rng() % test::TagConstraints().size()];
       text.sequence = next_sequence++;
-      pool.Begin(text.sequence, test::TagGrammar(*text.constraint), text.tokens);
+      pool.Begin(text.sequence, {test::TagGrammar(*text.constraint)}, text.tokens);
     }
     pool.Send();
     for (Text& text : texts) {
@@ -82,7 +83,7 @@ TEST(MaskPool, ThreadsComputeThem) {
 
 TEST(MaskPool, AMaskStaysUntilATokenIsAccepted) {
   MaskPool pool({.vocab_size = kVocab});
-  pool.Begin(1, test::TagGrammar(test::TagConstraints()[0]), {});
+  pool.Begin(1, {test::TagGrammar(test::TagConstraints()[0])}, {});
   const std::vector<uint32_t> first(pool.MaskOf(1).begin(), pool.MaskOf(1).end());
   EXPECT_TRUE(std::equal(first.begin(), first.end(), pool.MaskOf(1).begin()));
   pool.Accept(1, 0);
@@ -96,7 +97,7 @@ TEST(MaskPool, AMaskStaysUntilATokenIsAccepted) {
 TEST(MaskPool, ATextThatFailsAllowsNothingAndSaysWhy) {
   MaskPool pool({.vocab_size = kVocab});
   const std::vector<TokenId> forbidden{30};
-  pool.Begin(1, test::TagGrammar(test::TagConstraints()[0]), forbidden);
+  pool.Begin(1, {test::TagGrammar(test::TagConstraints()[0])}, forbidden);
   for (const uint32_t word : pool.MaskOf(1)) EXPECT_EQ(word, 0u);
   EXPECT_EQ(pool.Look(1), TextState::kFailed);
   EXPECT_EQ(pool.WhyFailed(1), "constraint: the constraint does not allow the token with index 0");
@@ -107,7 +108,7 @@ TEST(MaskPool, TheMemoryOfStatesIsBounded) {
   size_t held = 0;
   {
     MaskPool pool({.vocab_size = kVocab});
-    pool.Begin(1, test::TagGrammar(test::TagConstraints()[0]), {});
+    pool.Begin(1, {test::TagGrammar(test::TagConstraints()[0])}, {});
     pool.Send();
     pool.MaskOf(1);
     held = pool.bytes();
@@ -117,10 +118,89 @@ TEST(MaskPool, TheMemoryOfStatesIsBounded) {
   ASSERT_GT(held, 0u);
   for (const size_t less : {size_t{0}, size_t{1}}) {
     MaskPool pool({.vocab_size = kVocab, .max_bytes = held - less});
-    pool.Begin(1, test::TagGrammar(test::TagConstraints()[0]), {});
+    pool.Begin(1, {test::TagGrammar(test::TagConstraints()[0])}, {});
     pool.MaskOf(1);
     EXPECT_EQ(pool.Look(1), less == 0 ? TextState::kGoesOn : TextState::kFailed);
   }
+}
+
+// --- budgets of thoughts
+
+std::shared_ptr<const ThoughtBudget> Budget(uint32_t tokens, bool opened = false) {
+  return std::make_shared<const ThoughtBudget>(
+      ThoughtBudget{tokens, opened, false, {{1, 2}}, {{3}}, {4, 5}});
+}
+
+// The only token that may come next; -1: all may.
+TokenId OnlyOne(std::span<const uint32_t> mask, int32_t vocab_size) {
+  std::vector<TokenId> allowed;
+  for (size_t id = 0; id < mask.size() * 32; ++id) {
+    if ((mask[id / 32] >> (id % 32) & 1) != 0) allowed.push_back(static_cast<TokenId>(id));
+  }
+  EXPECT_TRUE(allowed.size() == 1 || allowed.size() == static_cast<size_t>(vocab_size));
+  return allowed.size() == 1 ? allowed[0] : -1;
+}
+
+// What a budget demands before each of these tokens, and after the last one.
+std::vector<TokenId> Demanded(const std::shared_ptr<const ThoughtBudget>& budget,
+                              const std::vector<TokenId>& tokens) {
+  constexpr int32_t kWidth = 40;
+  MaskPool pool({.vocab_size = kWidth});
+  pool.Begin(1, {nullptr, budget}, {});
+  std::vector<TokenId> demanded{OnlyOne(pool.MaskOf(1), kWidth)};
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    pool.Accept(1, tokens[i]);
+    demanded.push_back(OnlyOne(pool.MaskOf(1), kWidth));
+    // A text that begins with these tokens is at the same place.
+    MaskPool resumed({.vocab_size = kWidth});
+    resumed.Begin(1, {nullptr, budget}, std::span(tokens).first(i + 1));
+    EXPECT_EQ(OnlyOne(resumed.MaskOf(1), kWidth), demanded.back()) << i;
+  }
+  EXPECT_EQ(pool.Look(1), TextState::kGoesOn);
+  return demanded;
+}
+
+TEST(MaskPool, AThoughtEndsWhenItsBudgetIsUsedUp) {
+  using Tokens = std::vector<TokenId>;
+  EXPECT_EQ(Demanded(Budget(2), {9, 1, 2, 9, 9, 4, 5, 9}),
+            (Tokens{-1, -1, -1, -1, -1, 4, 5, -1, -1}));
+  EXPECT_EQ(Demanded(Budget(2), {9, 1, 2, 9, 3, 9, 9, 9}), Tokens(9, -1)) << "it ends by itself";
+  EXPECT_EQ(Demanded(Budget(2), {1, 9, 2, 9, 9, 9}), Tokens(7, -1)) << "no thought begins";
+  EXPECT_EQ(Demanded(Budget(0, true), {4, 5, 9}), (Tokens{4, 5, -1, -1})) << "nothing is thought";
+  EXPECT_EQ(Demanded(Budget(0), {1, 2, 4, 5, 1, 2, 9}), (Tokens{-1, -1, 4, 5, -1, -1, -1, -1}))
+      << "a second one is text";
+  ThoughtBudget again = *Budget(2, true);
+  again.repeats = true;
+  EXPECT_EQ(Demanded(std::make_shared<const ThoughtBudget>(again), {9, 3, 7, 1, 2, 4, 5, 7, 1, 2}),
+            (Tokens{-1, -1, -1, -1, -1, 4, 5, -1, -1, -1, 4}))
+      << "the budget is for all of them";
+  EXPECT_EQ(Demanded(Budget(1, true), {9, 8, 9}), (Tokens{-1, 4, -1, -1}))
+      << "tokens of a worker that knows no budget";
+}
+
+// The end of a thought comes where the grammar takes it, or after a few more tokens, or never.
+TEST(MaskPool, AGrammarSaysWhereAThoughtMayEnd) {
+  const auto grammar = test::TagGrammar(test::ConstraintOf(ConstraintKind::kRegex, "x{2}[m-s]*"));
+  MaskPool pool({.vocab_size = kVocab});
+  const auto budget = std::make_shared<const ThoughtBudget>(
+      ThoughtBudget{0, true, false, {}, {}, {12, 13}});  // "mn"
+  pool.Begin(1, {grammar, budget}, {});
+  const std::vector<TokenId> text{23, 23, 12, 13};
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::span<const uint32_t> mask = pool.MaskOf(1);
+    EXPECT_EQ(std::popcount(mask[0]) + std::popcount(mask[1]), 1) << i;
+    EXPECT_EQ(mask[0], 1u << text[i]) << i;
+    pool.Accept(1, text[i]);
+  }
+  EXPECT_EQ(std::popcount(pool.MaskOf(1)[0]), 7) << "m to s";
+
+  const auto never = test::TagGrammar(test::ConstraintOf(ConstraintKind::kRegex, "x{8}[m-s]*"));
+  pool.Begin(2, {never, budget}, {});
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(pool.MaskOf(2)[0], 1u << 23) << i;
+    pool.Accept(2, 23);
+  }
+  EXPECT_EQ(std::popcount(pool.MaskOf(2)[0]), 7);
 }
 
 }  // namespace

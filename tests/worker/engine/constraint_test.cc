@@ -209,6 +209,92 @@ TEST(ConstrainedEngine, StatesAreHeldToTheirMemory) {
   EXPECT_EQ(harness.masks().bytes(), 0u);
 }
 
+// --- budgets of thoughts
+
+std::shared_ptr<const ThoughtBudget> BudgetOf(std::mt19937_64& rng) {
+  auto budget = std::make_shared<ThoughtBudget>();
+  budget->tokens = static_cast<uint32_t>(rng() % 5);
+  budget->opened = rng() % 2 == 0;
+  budget->repeats = rng() % 2 == 0;
+  for (TokenId token = 0; token < 30; ++token) budget->opens.push_back({token});
+  budget->closes = {{40}, {41, 42}};
+  budget->end = {12, 13, 14};
+  return budget;
+}
+
+TEST(ThoughtBudgets, EqualTheReferenceAndResumeAtEveryIndex) {
+  const HarnessOptions options = Constrained();
+  size_t ended = 0;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    std::mt19937_64 rng(seed);
+    Harness harness(options);
+    Submit submit = harness.MakeSubmit(1, RandomPrompt(rng, 5), 16);
+    submit.thought_budget = BudgetOf(rng);
+    submit.choices.resize(2);
+    submit.sampling.temperature = seed % 3 == 0 ? 0.0f : 1.0f;
+    harness.Send(submit);
+    harness.Send(harness.MakeSubmit(2, {1, 2, 3}, 16));  // a neighbour without one
+    harness.RunFor(0);
+    ExpectConstrained(TagModelOf(options.engine), submit, harness.answer(1));
+    ExpectConstrained(TagModelOf(options.engine), harness.MakeSubmit(2, {1, 2, 3}, 16),
+                      harness.answer(2));
+    harness.ExpectBooksBalance();
+    const std::vector<TokenId> whole = harness.answer(1).of(0);
+    const auto& end = submit.thought_budget->end;
+    ended += std::search(whole.begin(), whole.end(), end.begin(), end.end()) != whole.end();
+    for (size_t kept = 1; kept <= whole.size(); ++kept) {
+      Submit resumed = submit;
+      resumed.choices[0].outputs = {whole.begin(), whole.begin() + static_cast<ptrdiff_t>(kept)};
+      Harness other(options);
+      other.Send(resumed);
+      other.RunFor(0);
+      ExpectConstrained(TagModelOf(options.engine), submit, other.answer(1));
+    }
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(ended, 6u);
+}
+
+TEST(ThoughtBudgets, BansOfTheirEndAreNamed) {
+  Harness harness(Constrained());
+  Submit submit = harness.MakeSubmit(1, {1, 2, 3}, 20);
+  submit.thought_budget =
+      std::make_shared<const ThoughtBudget>(ThoughtBudget{0, true, false, {}, {{40}}, {12}});
+  submit.sampling.bad_words = {{12}};
+  harness.Send(submit);
+  harness.RunFor(0);
+  const Ended& end = harness.answer(1).ended.at(0);
+  EXPECT_EQ(end.reason, EndReason::kFailed);
+  EXPECT_EQ(end.message,
+            "thought_budget: what ends a thought is forbidden after 0 tokens by bad_words; leave "
+            "these out");
+}
+
+TEST(ThoughtBudgets, WhatIsNotServedIsRefusedByTheFieldsName) {
+  Harness harness(Constrained());
+  Submit submit = harness.MakeSubmit(1, {1, 2, 3}, 4);
+  submit.thought_budget =
+      std::make_shared<const ThoughtBudget>(ThoughtBudget{0, true, false, {}, {}, {12}});
+  Submit beams = submit;
+  beams.sampling.beam_width = 2;
+  beams.choices.resize(2);
+  harness.Send(beams);
+  harness.RunFor(0);
+  EXPECT_EQ(harness.answer(1).refused.at(0).field, "thought_budget");
+  beams = submit;
+  beams.key.request = RequestNumber(2);
+  beams.thought_budget =
+      std::make_shared<const ThoughtBudget>(ThoughtBudget{0, true, false, {}, {}, {4000}});
+  harness.Send(beams);
+  harness.RunFor(0);
+  EXPECT_EQ(harness.answer(2).refused.at(0).field, "thought_budget.end");
+  Harness without(SmallEngine());
+  without.Send(submit);
+  without.RunFor(0);
+  EXPECT_EQ(without.answer(1).refused.at(0).code, RefusalCode::kUnsupported);
+  EXPECT_EQ(without.answer(1).refused.at(0).field, "thought_budget");
+}
+
 // --- while the grammar is being compiled
 
 GrammarCommand Compiled(uint64_t request, uint64_t number, const Constraint& constraint) {
