@@ -10,11 +10,13 @@ import threading
 
 import pytest
 
+import random_model
 from conformance_test import checks_of, node, outcomes, python
-from harness import DEMO, ROOT, expect
+from harness import DEMO, ROOT, Server, expect
 from mock_fleet import MockWorkers, Router
 
 AGENTS = ROOT / "tests" / "conformance" / "agents"
+AI_MODULES = ROOT / ".cache" / "npm-ai" / "node_modules"
 MODEL = "mock"
 pytestmark = pytest.mark.usefixtures("clients")
 
@@ -42,18 +44,32 @@ def served(text):
         yield router
 
 
+@pytest.fixture(scope="module")
+def enforced(tmp_path_factory):
+    """A model of random weights: what its answers hold is enforced."""
+    folder = random_model.make("qwen3", tmp_path_factory.mktemp("random"))
+    with Server(f"--served-model-name={MODEL}", "--max-model-len=4096", "--reasoning-parser=deepseek_r1", model=folder) as server:
+        server.http, server.said = f"127.0.0.1:{server.port}", {}
+        yield server
+
+
 CLIENTS = {  # script → its command line
     "anthropic_client.py": lambda at: python("venv-agents", "anthropic_client.py", f"http://{at.http}", MODEL),
     "responses_client.py": lambda at: python("venv-agents", "responses_client.py", f"http://{at.http}", MODEL),
     "agents_client.mjs": lambda at: node("agents_client.mjs", f"http://{at.http}", MODEL),
+    "langchain_agent_client.py": lambda at: python("venv-langchain-agents", "langchain_agent_client.py", f"http://{at.http}", MODEL),
+    "tools_client.py": lambda at: python("venv-agents", "tools_client.py", f"http://{at.http}", MODEL),
+    "tools_client.mjs": lambda at: node("tools_client.mjs", f"http://{at.http}", MODEL, AI_MODULES),
 }
+OF_ENFORCED = ("tools_client.py", "tools_client.mjs")
 
 
 @pytest.mark.parametrize("script, check", [(script, check) for script in CLIENTS for check in checks_of(script)])
-def test_client(script, check, served):
-    if script not in served.said:
-        served.said[script] = outcomes(CLIENTS[script](served))
-    found, errors = served.said[script]
+def test_client(script, check, request):
+    at = request.getfixturevalue("enforced" if script in OF_ENFORCED else "served")
+    if script not in at.said:
+        at.said[script] = outcomes(CLIENTS[script](at))
+    found, errors = at.said[script]
     said = found.get(check, "was not run")
     expect(said == "ok", f"{script} {check}: {said}\n{errors if check not in found else ''}")
 

@@ -13,6 +13,8 @@ OPEN_WEBUI=open-webui==0.12.4
 OPEN_WEBUI_NEEDS=(aiohttp==3.13.2 aiofiles==25.1.0 aiocache==0.12.3 fastapi==0.121.2 "sqlalchemy[asyncio]==2.0.44" pyjwt==2.10.1 python-engineio==4.12.3)
 STRUCTURED=(instructor==1.17.0 outlines==1.3.3 openai==3.3.0)
 LANGCHAIN=(langchain-openai==1.7.3 langchain-core==1.7.2 openai==3.54.0)
+LANGCHAIN_AGENTS=(langchain==1.5.2 langchain-core==1.8.3 langgraph==1.2.24 langchain-openai==1.7.3 openai==3.57.0)
+AI_PACKAGES=(ai@7.0.173 @ai-sdk/openai-compatible@3.0.92 zod@4.6.7)
 NODE_PACKAGES=(openai@6.49.0 @anthropic-ai/sdk@1.12.0 @grpc/grpc-js@1.14.7 @grpc/proto-loader@0.8.1)
 # The newest that Debian 12's Go builds without fetching another Go.
 GRPCURL=v1.8.9
@@ -36,6 +38,7 @@ fetch_packages .cache/venv-agents "${AGENT_PACKAGES[@]}"
 fetch_packages .cache/venv-tritonclient "${TRITON[@]}"
 fetch_packages .cache/venv-kserve "${KSERVE[@]}"
 fetch_packages .cache/venv-langchain "${LANGCHAIN[@]}"
+fetch_packages .cache/venv-langchain-agents "${LANGCHAIN_AGENTS[@]}"
 fetch_packages .cache/venv-structured "${STRUCTURED[@]}"
 # Of Open WebUI the package alone, and of it the files that speak to a provider.
 WEBUI=.cache/open-webui
@@ -49,15 +52,21 @@ if [ "$(cat "$WEBUI/.complete" 2>/dev/null)" != "$OPEN_WEBUI" ]; then
     rm -rf all open_webui-*.whl)
   echo "$OPEN_WEBUI" >"$WEBUI/.complete"
 fi
-NODE=.cache/npm-clients
-if [ "$(cat "$NODE/.complete" 2>/dev/null)" != "${NODE_PACKAGES[*]}" ]; then
-  echo "conformance: fetching ${NODE_PACKAGES[*]}" >&2
-  rm -rf "$NODE"
-  mkdir -p "$NODE"
-  echo '{"private": true}' >"$NODE/package.json"
-  npm install --prefix "$NODE" --silent --no-audit --no-fund --ignore-scripts --save-exact "${NODE_PACKAGES[@]}" >&2 || exit 3
-  echo "${NODE_PACKAGES[*]}" >"$NODE/.complete"
-fi
+# fetch_node FOLDER PACKAGE...
+fetch_node() {
+  local folder=$1
+  shift
+  [ "$(cat "$folder/.complete" 2>/dev/null)" != "$*" ] || return 0
+  echo "conformance: fetching $*" >&2
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  echo '{"private": true}' >"$folder/package.json"
+  npm install --prefix "$folder" --silent --no-audit --no-fund --ignore-scripts --save-exact "$@" >&2 || exit 3
+  echo "$*" >"$folder/.complete"
+}
+
+fetch_node .cache/npm-clients "${NODE_PACKAGES[@]}"
+fetch_node .cache/npm-ai "${AI_PACKAGES[@]}"
 if [ "$(cat "$GO_BIN/.grpcurl" 2>/dev/null)" != "$GRPCURL" ]; then
   echo "conformance: building grpcurl $GRPCURL" >&2
   mkdir -p "$GO_BIN"

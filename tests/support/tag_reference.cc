@@ -96,14 +96,11 @@ struct BudgetReference {
     ending.reset();
     over = !budget->repeats;
   }
-  // Before a sample, whose grammar allows `mask`; nullptr: there is none.
-  std::optional<TokenId> Demands(const std::vector<uint32_t>* mask) {
-    if (ending == 0u && mask != nullptr) {
-      const auto first = static_cast<size_t>(budget->end[0]);
-      if (((*mask)[first / 32] >> (first % 32) & 1) == 0) {
-        ending.reset();
-        if (++postponed > 3) over = true;
-      }
+  // Before a sample; `grammar` may be null.
+  std::optional<TokenId> Demands(const grammar::Matcher* grammar) {
+    if (ending == 0u && grammar != nullptr && !grammar->Fork()->Accept(budget->end).ok()) {
+      ending.reset();
+      if (++postponed > 3) over = true;
     }
     return ending ? std::optional(budget->end[*ending]) : std::nullopt;
   }
@@ -127,7 +124,7 @@ struct BudgetReference {
 // What grammar and budget allow next. False: everything.
 bool NarrowMask(grammar::Matcher* matcher, BudgetReference& thoughts, std::vector<uint32_t>& mask) {
   if (matcher != nullptr) QUIRE_CHECK(matcher->Mask(mask).ok());
-  const auto forced = thoughts.Demands(matcher == nullptr ? nullptr : &mask);
+  const auto forced = thoughts.Demands(matcher);
   if (forced) {
     mask.assign(mask.size(), 0);
     mask[static_cast<size_t>(*forced) / 32] = 1u << (*forced % 32);

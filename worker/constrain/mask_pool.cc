@@ -221,7 +221,7 @@ void MaskPool::Work(Text& text) {
 absl::Status MaskPool::Advance(Text& text) {
   if (text.grammar != nullptr && text.matcher == nullptr) {
     text.matcher = text.grammar->NewMatcher();
-    QUIRE_RETURN_IF_ERROR(CheckEnd(text));
+    CheckEnd(text);
   }
   if (QUIRE_BUG(mask_one_token_late)) QUIRE_RETURN_IF_ERROR(FillMask(text));
   QUIRE_RETURN_IF_ERROR(AcceptTokens(text));
@@ -233,25 +233,22 @@ absl::Status MaskPool::Advance(Text& text) {
   return text.matcher == nullptr ? absl::OkStatus() : ChargeMatcher(text);
 }
 
-// With a budget the tokens are taken one by one: where a thought may begin to end is a question to
-// the mask at that place.
+// With a budget the tokens are taken one by one: whether a thought may end is a question to the
+// grammar at that place.
 absl::Status MaskPool::AcceptTokens(Text& text) {
   if (!text.thought) return text.matcher->Accept(text.tokens);
   for (const TokenId& token : text.tokens) {
     if (text.matcher != nullptr) QUIRE_RETURN_IF_ERROR(text.matcher->Accept({&token, 1}));
     text.thought->Accept(token);
-    QUIRE_RETURN_IF_ERROR(CheckEnd(text));
+    CheckEnd(text);
   }
   return absl::OkStatus();
 }
 
-absl::Status MaskPool::CheckEnd(Text& text) {
-  if (!text.thought || !text.thought->BeginsToEnd()) return absl::OkStatus();
-  if (text.matcher == nullptr || text.matcher->Finished()) return absl::OkStatus();
-  QUIRE_RETURN_IF_ERROR(text.matcher->Mask(text.bits));
-  const auto first = static_cast<size_t>(*text.thought->Forced());
-  if ((text.bits[first / 32] >> (first % 32) & 1) == 0) text.thought->Postpone();
-  return absl::OkStatus();
+void MaskPool::CheckEnd(Text& text) {
+  if (!text.thought || !text.thought->BeginsToEnd()) return;
+  if (text.matcher == nullptr || text.matcher->Finished()) return;
+  if (!text.matcher->Fork()->Accept(text.thought->end()).ok()) text.thought->Postpone();
 }
 
 absl::Status MaskPool::FillMask(Text& text) {

@@ -80,7 +80,7 @@ class MaskPool final : public StepMasks {
   void Work(Text& text);
   absl::Status Advance(Text& text);
   absl::Status AcceptTokens(Text& text);
-  absl::Status CheckEnd(Text& text);
+  void CheckEnd(Text& text);
   absl::Status FillMask(Text& text);
   absl::Status ChargeMatcher(Text& text);
   bool Claim(Text& text) const;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "common/ids.h"
@@ -22,7 +23,9 @@ class Thought {
   void Accept(TokenId token);
   // The only token that may come next; none: any.
   std::optional<TokenId> Forced() const;
-  // Forced() is the first token of those that end the thought.
+  // What ends a thought whose budget is used up.
+  std::span<const TokenId> end() const { return budget_->end; }
+  // Forced() is the first token of it.
   bool BeginsToEnd() const { return stage_ == Stage::kEnding && ended_ == 0; }
   // The end cannot begin here, as a grammar has it (in the middle of a character): it begins after
   // the next token, or never if that happens too often.
