@@ -38,10 +38,11 @@ absl::Status StatusOf(const ApiError& error) { return InvalidArgument(error.mess
 // A request from Submit to its last event. Owner: the loop.
 class LocalRequest final : public ResponseSink {
  public:
+  // `on_end` runs with the last event.
   LocalRequest(uint64_t number, bool stream, Outbox& outbox, std::function<void()> on_end)
       : number_(number), stream_(stream), outbox_(outbox), on_end_(std::move(on_end)) {}
 
-  RequestId id = 0;
+  RequestId id = 0;  // of the pipeline; 0 once it has ended
 
   void OnStarted(const Started& started) override {
     AppendStart(started, start_);
@@ -67,16 +68,21 @@ class LocalRequest final : public ResponseSink {
     AppendUsage(usage, members);
     if (!stream_) AppendOutputs(choices_, members);
     Say("done", members);
-    on_end_();
+    End();
   }
   void OnError(const ApiError& error) override {
     std::string members;
     AppendError(error, members);
     Say("error", members);
-    on_end_();
+    End();
   }
 
  private:
+  // From here on it cannot be cancelled, although it is known for one more turn of the loop.
+  void End() {
+    id = 0;
+    on_end_();
+  }
   ChoiceText& ChoiceOf(uint32_t choice) {
     if (choice >= choices_.size()) choices_.resize(choice + 1);
     return choices_[choice];
@@ -116,8 +122,12 @@ class LocalEngine::Parts {
  private:
   void Loop();
   void AwaitReady(Micros until);
-  void Start(uint64_t number, GenerateRequest ask, bool stream);
-  void End(uint64_t number);
+  absl::Status TakeRoom(size_t bytes);
+  void FreeRoom(size_t bytes) {
+    live_.fetch_sub(1);
+    live_bytes_.fetch_sub(bytes);
+  }
+  void Start(uint64_t number, GenerateRequest ask, bool stream, size_t bytes);
 
   EngineSettings settings_;
   std::unique_ptr<Logger> log_;
@@ -134,7 +144,8 @@ class LocalEngine::Parts {
   std::promise<absl::Status> ready_;
   Outbox outbox_;
   std::atomic<uint64_t> last_number_ = 0;
-  std::atomic<int64_t> live_ = 0;
+  std::atomic<int64_t> live_ = 0;  // requests between Submit and their last event
+  std::atomic<size_t> live_bytes_ = 0;
   std::mutex closing_;
   std::thread loop_;  // under closing_
 };
@@ -216,25 +227,34 @@ absl::StatusOr<uint64_t> LocalEngine::Parts::Submit(std::string_view body, Submi
   }
   if (api.stream) return InvalidArgument("stream: is said by QUIRE_STREAM; leave it out");
   if (api.requests.size() != 1) return InvalidArgument("prompt: must be one prompt");
-  if (live_.fetch_add(1) >= QUIRE_MAX_REQUESTS) {
-    live_.fetch_sub(1);
-    return absl::ResourceExhaustedError(AbslView(std::to_string(QUIRE_MAX_REQUESTS) +
-                                                 " requests are under way; take events first"));
-  }
+  QUIRE_RETURN_IF_ERROR(TakeRoom(body.size()));
   GenerateRequest ask = std::move(api.requests.front());
   ask.streaming = flags.stream;
   if (flags.raw) ask.read_answer = false;
   const uint64_t number = ++last_number_;
   auto moved = std::make_shared<GenerateRequest>(std::move(ask));
-  executor_.Post([this, number, moved, flags] { Start(number, std::move(*moved), flags.stream); });
+  executor_.Post([this, number, moved, stream = flags.stream, bytes = body.size()] {
+    Start(number, std::move(*moved), stream, bytes);
+  });
   return number;
 }
 
-void LocalEngine::Parts::Start(uint64_t number, GenerateRequest ask, bool stream) {
+// Released with the request's last event.
+absl::Status LocalEngine::Parts::TakeRoom(size_t bytes) {
+  const int64_t others = live_.fetch_add(1);
+  const size_t held = live_bytes_.fetch_add(bytes) + bytes;
+  if (others < QUIRE_MAX_REQUESTS && held <= QUIRE_MAX_REQUESTS_BYTES) return absl::OkStatus();
+  FreeRoom(bytes);
+  return absl::ResourceExhaustedError(
+      AbslView("as many requests are under way as may be, " + std::to_string(QUIRE_MAX_REQUESTS) +
+               " or " + std::to_string(QUIRE_MAX_REQUESTS_BYTES) + " bytes; take events first"));
+}
+
+void LocalEngine::Parts::Start(uint64_t number, GenerateRequest ask, bool stream, size_t bytes) {
   // The pipeline is done with a request when it calls its last sink function, which must not end
   // it.
-  auto request = std::make_unique<LocalRequest>(number, stream, outbox_, [this, number] {
-    --live_;
+  auto request = std::make_unique<LocalRequest>(number, stream, outbox_, [this, number, bytes] {
+    FreeRoom(bytes);
     executor_.Post([this, number] { requests_.erase(number); });
   });
   LocalRequest& placed = *request;

@@ -71,6 +71,10 @@ absl::StatusOr<EngineSettings> ReadEngineSettings(std::string_view options) {
   for (const auto& member : *object) {
     std::string name(member.key().data(), member.key().size());
     std::replace(name.begin(), name.end(), '_', '-');
+    // With = in it a name would pass as another one's flag.
+    if (name.empty() || name.find('=') != std::string::npos) {
+      return InvalidArgument("options: \"" + name.substr(0, 64) + "\" is no name of an option");
+    }
     if (std::find(std::begin(kNotHere), std::end(kNotHere), name) != std::end(kNotHere)) {
       return InvalidArgument(name + ": has no meaning here; leave it out");
     }
@@ -79,6 +83,7 @@ absl::StatusOr<EngineSettings> ReadEngineSettings(std::string_view options) {
   EngineSettings settings;
   settings.worker.device = "cpu";
   settings.worker.log_level = "warning";
+  settings.worker.max_step_time_ms = 0;  // many prompts at once: no stream waits for the next token
   config::Schema schema = MakeWorkerSchema(settings.worker);
   QUIRE_ASSIGN_OR_RETURN(const config::ParseResult parsed, schema.Parse(args, {}));
   if (parsed.help || parsed.version || parsed.describe || parsed.show_config) {

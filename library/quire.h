@@ -56,6 +56,9 @@ typedef enum quire_status {
 // Requests of one engine that are under way at once; one more is QUIRE_FULL.
 #define QUIRE_MAX_REQUESTS 4096
 
+// Bytes of all requests under way at once; past that, one more is QUIRE_FULL.
+#define QUIRE_MAX_REQUESTS_BYTES (64u << 20)
+
 // Bytes of a request, of options, or of a text to tokenise.
 #define QUIRE_MAX_INPUT_BYTES (32u << 20)
 

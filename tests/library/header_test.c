@@ -151,6 +151,42 @@ static void Limit(uint64_t engine) {
   REFUSED(quire_engine_submit(engine, "{\"prompt\":[5]}", 0, &number), QUIRE_FULL, "4096");
 }
 
+/* The same for bytes: four requests fill them to the last one. */
+static void LimitOfBytes(uint64_t engine) {
+  const char request[] = "{\"prompt\":[5],\"max_tokens\":1500,\"ignore_eos\":true}";
+  const size_t size = QUIRE_MAX_REQUESTS_BYTES / 4;
+  char* large = malloc(size + 1);
+  memset(large, ' ', size);
+  large[size] = '\0';
+  memcpy(large, request, sizeof(request) - 1);
+  uint64_t numbers[4], more = 0;
+  for (int i = 0; i < 4; ++i) {
+    EXPECT(quire_engine_submit(engine, large, QUIRE_STREAM, &numbers[i]) == QUIRE_OK);
+  }
+  REFUSED(quire_engine_submit(engine, "{\"prompt\":[5]}", 0, &more), QUIRE_FULL, "67108864 bytes");
+  for (int i = 0; i < 4; ++i) EXPECT(quire_engine_cancel(engine, numbers[i]) == QUIRE_OK);
+  free(Wait(engine, numbers[3]));
+  EXPECT(quire_engine_submit(engine, "{\"prompt\":[5],\"max_tokens\":1}", 0, &more) == QUIRE_OK);
+  free(Wait(engine, more));
+  free(large);
+}
+
+/* A cancel that meets the end of its request adds no second last event, and frees nothing twice. */
+static void CancelAtTheEnd(uint64_t engine) {
+  for (int turn = 0; turn < 200; ++turn) {
+    uint64_t number = 0;
+    EXPECT(quire_engine_submit(engine, "{\"prompt\":[2000000000]}", 0, &number) == QUIRE_OK);
+    if (turn % 2 == 0) usleep(50);
+    EXPECT(quire_engine_cancel(engine, number) == QUIRE_OK);
+    char* events = Wait(engine, number);
+    char* first = strstr(events, "\"event\":\"error\"");
+    EXPECT(first != NULL && strstr(first + 1, "\"event\":\"error\"") == NULL);
+    free(events);
+    EXPECT(quire_engine_poll(engine, 1, &events) == QUIRE_OK && strcmp(events, "[]") == 0);
+    quire_free(events);
+  }
+}
+
 static void* PollForEver(void* engine) {
   char* events = NULL;
   quire_status status;
@@ -182,6 +218,8 @@ int main(int argc, char** argv) {
   }
   int status = -1;
   EXPECT(waitpid(child, &status, 0) == child && status == 0);
+  CancelAtTheEnd(engine);
+  LimitOfBytes(engine);
   Limit(engine);
   /* Destroyed while thousands of requests run and a thread waits. */
   pthread_t thread;

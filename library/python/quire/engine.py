@@ -16,7 +16,6 @@ from quire.errors import EngineGone, ModelError, QuireError
 
 OK, INVALID, NO_MODEL, GONE, FULL, FAILED = range(6)
 STREAM, RAW = 1, 2
-MAX_REQUESTS = 4096
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -48,10 +47,11 @@ def _library():
 
 
 def _call(name, *arguments):
+    """OK or FULL; anything else is raised."""
     library = _library()
     status = getattr(library, f"quire_engine_{name}")(*arguments)
-    if status == OK:
-        return
+    if status in (OK, FULL):
+        return status
     why = library.quire_last_error().decode(errors="replace")
     raise {INVALID: ValueError, NO_MODEL: ModelError, GONE: EngineGone}.get(status, QuireError)(why)
 
@@ -70,25 +70,24 @@ class _Sinks:
 
     def __init__(self):
         self.lock = threading.Lock()
+        self.ended = threading.Condition(self.lock)
         self.by_number = {}
-        self.room = threading.Semaphore(MAX_REQUESTS)
 
     def give(self, event):
         number = event["request"]
         with self.lock:  # a submit that is under way has its sink in place before its lock is free
             last = event["event"] in ("done", "error")
             sink = self.by_number.pop(number, None) if last else self.by_number.get(number)
-        if sink is None:
-            return
-        if last:
-            self.room.release()
-        sink(event)
+            if last:
+                self.ended.notify_all()
+        if sink is not None:
+            sink(event)
 
     def end(self, why):
         with self.lock:
             sinks, self.by_number = list(self.by_number.items()), {}
+            self.ended.notify_all()
         for number, sink in sinks:
-            self.room.release()
             sink({"request": number, "event": "gone", "error": {"message": why}})
 
 
@@ -131,18 +130,16 @@ class Engine:
 
     def submit(self, body, sink, flags=0, wait=True):
         """The request's number; None when there is no room and `wait` is false."""
-        self.check()
-        if not self._sinks.room.acquire(blocking=wait):
-            return None
         number = ctypes.c_uint64()
-        try:
+        while True:
+            self.check()
             with self._sinks.lock:
-                _call("submit", self.handle, body, flags, ctypes.byref(number))
-                self._sinks.by_number[number.value] = sink
-        except BaseException:
-            self._sinks.room.release()
-            raise
-        return number.value
+                if _call("submit", self.handle, body, flags, ctypes.byref(number)) == OK:
+                    self._sinks.by_number[number.value] = sink
+                    return number.value
+                if not wait:
+                    return None
+                self._sinks.ended.wait(timeout=1)
 
     def cancel(self, number):
         if self._close.alive and os.getpid() == self.process:
