@@ -108,6 +108,16 @@ def bench_serve(args):
     record("serve", {"model": "gemma3-270m Q4_K_M", "unit": "tokens/s", "results": table})
 
 
+def bench_speculation(args):
+    """Tokens/s with n-gram drafts over those without, where answers copy their prompts and where nothing repeats."""
+    import speculation
+    record("speculation", {
+        "model": "gemma3-270m Q4_K_M", "unit": "tokens/s", "speculative_config": speculation.CONFIG,
+        "workload": "160 tokens of each stream, greedy from code that is asked for again, or sampled at temperature 1 "
+        "behind the first words of a story; servers with and without drafts in turns, tokens equal",
+        "results": speculation.run(str(gemma()), args.cycles)})
+
+
 # A pass is far shorter than the turn that another process would take from it.
 def pass_priority():
     """What is put before the command; nothing where the machine does not give it."""

@@ -18,6 +18,7 @@ BENCHES = {
     "cpu": Bench("cpu", (*CPU, *ENGINE)),
     "activations": Bench("activations", ("kernels/cpu",)),
     "serve": Bench("serve", (*CPU, *ENGINE, *ROUTER, *WIRE)),
+    "speculation": Bench("speculation", ("worker/draft", *CPU, *ENGINE)),
     "start": Bench("start", ("worker/load", "worker/main.cc", "worker/loaded_worker.cc", "cli/serve/serve.cc")),
     "sampling": Bench("sampling", ("kernels/sampling", "worker/sample")),
     "dialects": Bench("dialects", ("common/dialect",)),

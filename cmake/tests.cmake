@@ -95,6 +95,7 @@ quire_test(worker/load DEPS worker/load)
 quire_test(worker/load/text DEPS worker/load/text)
 quire_test(worker/model DEPS worker/model)
 quire_test(worker/sample DEPS worker/sample)
+quire_test(worker/draft DEPS worker/draft)
 quire_test(worker/runner DEPS worker/runner LIBS quire_test_support)
 quire_test(worker/ranks ASAN_MINUTES 0.4 THREADS * DEPS worker/ranks LIBS quire_test_support)
 quire_test(worker/constrain THREADS MaskPool* DEPS worker/constrain LIBS quire_test_support)
@@ -125,8 +126,8 @@ if(QUIRE_EMULATED_CUDA)
   # All of tests/worker/engine but snapshot_test.cc, whose prompts of 20,000 tokens are there to fill the index of the cache
   # on the host, and real_model_test.cc, whose kernels are the CPU's: tests/kernels/cuda/backend has its like.
   set(QUIRE_TAG_ENGINE beam_engine_test.cc choices_test.cc constraint_test.cc device_test.cc driver_test.cc engine_test.cc identity_test.cc
-      one_answer_test.cc prefix_cache_test.cc prompt_logprobs_test.cc record_test.cc step_time_test.cc submit_limits_test.cc
-      submit_test.cc)
+      one_answer_test.cc prefix_cache_test.cc prompt_logprobs_test.cc record_test.cc speculation_test.cc step_time_test.cc
+      submit_limits_test.cc submit_test.cc)
   list(TRANSFORM QUIRE_TAG_ENGINE PREPEND ${CMAKE_SOURCE_DIR}/tests/worker/engine/)
   quire_test(worker/engine_cuda RELEASE NOT_QUICK MINUTES 0.5
              LATER StepsInFlight/*/0 EnginePrefixCacheTest.SnapshotsUnderLoadEndExact
@@ -159,9 +160,9 @@ if(QUIRE_EMULATED_CUDA)
 endif()
 set(QUIRE_PLANTED
     worker/engine/engine.cc worker/engine/engine_commands.cc worker/engine/engine_device.cc
-    worker/engine/output_builder.cc worker/constrain/mask_pool.cc
+    worker/engine/engine_drafts.cc worker/engine/output_builder.cc worker/constrain/mask_pool.cc
     worker/engine/request_table.cc worker/scheduler/scheduler.cc worker/scheduler/scheduler_forks.cc
-    worker/scheduler/scheduler_room.cc worker/scheduler/scheduler_rows.cc worker/kv/kv_cache.cc
+    worker/scheduler/scheduler_drafts.cc worker/scheduler/scheduler_room.cc worker/scheduler/scheduler_rows.cc worker/kv/kv_cache.cc
     worker/kv/prefix_index.cc worker/runner/row_table.cc
     worker/sample/row_sampler.cc worker/sample/stop_rules.cc worker/rpc/attach_hub.cc
     worker/rpc/attach_session.cc)

@@ -68,6 +68,7 @@ SUITES = [
     tests("discovery", BOTH, 0.5, "tests/process/discovery_test.py"),
     tests("docs", BOTH, 0.6, "tests/docs"),
     tests("resumes", BOTH, 0.2, "tests/fault/resumes_test.py"),
+    tests("speculation", BOTH, 0.3, "tests/fault/speculation_test.py"),
     tests("hangs", BOTH, 0.4, "tests/fault/hangs_test.py", alone=True),
     tests("ranks", BOTH, 1.2, "tests/fault/ranks_test.py"),
     tests("plane", BOTH, 1.0, "tests/plane/agent_test.py"),

@@ -10,6 +10,7 @@
 #include "worker/constraint_setup.h"
 #include "worker/device/device_request.h"
 #include "worker/device/linked_device.h"
+#include "worker/draft/speculation.h"
 
 namespace quire {
 namespace {
@@ -116,6 +117,12 @@ void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Add({.name = "enable-prefix-caching",
               .help = "Keep what has been computed and share it between requests that begin alike.",
               .target = &c.engine.prefix_caching});
+  schema.Add({.name = "speculative-config",
+              .help = "Draft tokens ahead and verify several in one step, as JSON: method (ngram), "
+                      "num_speculative_tokens, and the method's own keys; answers stay the same.",
+              .target = &c.speculative_config,
+              .value_name = "JSON",
+              .default_text = "nothing is drafted"});
 }
 
 void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
@@ -439,6 +446,8 @@ absl::Status CheckWorkerConfig(const WorkerConfig& c) {
         "certificates, so all three are needed");
   }
   QUIRE_RETURN_IF_ERROR(CheckRouterNames(c.tls_router_names));
+  QUIRE_RETURN_IF_ERROR(
+      Annotate(ParseSpeculation(c.speculative_config).status(), "--speculative-config"));
   if (!IsLoopback(listen->host) && !c.insecure && tls_files == 0) {
     return InvalidArgument("--listen: " + listen->host +
                            " is not loopback and TLS is not configured; use 127.0.0.1:" +

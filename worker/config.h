@@ -42,6 +42,7 @@ struct WorkerConfig {
   config::Bytes router_memory{0};    // 0: a share of what the memory plan leaves
   std::string kv_cache_dtype = "auto";
   bool dequantize_weights = false;
+  std::string speculative_config;  // JSON; empty: nothing is drafted
 
   int32_t mask_threads = 0;  // 0: chosen by the CPUs
   int32_t max_queued_constraints = 256;

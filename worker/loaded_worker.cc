@@ -16,7 +16,7 @@
 #include "worker/device/linked_device.h"
 #include "worker/find_device.h"
 #include "worker/load/memory_plan.h"
-#include "worker/load/progress.h"
+#include "worker/progress_printer.h"
 #include "worker/rank_programs.h"
 #include "worker/runner/cpu_runner.h"
 #include "worker/scheduler/scheduler.h"
@@ -25,24 +25,6 @@ namespace quire {
 namespace {
 
 constexpr int32_t kLeastModelLen = 256;  // a default is not made smaller than this to fit memory
-
-// Prints the progress of loading.
-class ProgressPrinter {
- public:
-  explicit ProgressPrinter(const Clock& clock)
-      : clock_(clock),
-        progress_(isatty(2) != 0 ? load::LoadProgress::Style::kBar
-                                 : load::LoadProgress::Style::kJsonLines) {}
-  void operator()(const load::ProgressUpdate& update) {
-    const double now = static_cast<double>(clock_.Now()) / kMicrosPerSecond;
-    const std::optional<std::string> text = progress_.Update(update, now);
-    if (text) std::fputs(text->c_str(), stderr);
-  }
-
- private:
-  const Clock& clock_;
-  load::LoadProgress progress_;
-};
 
 }  // namespace
 
@@ -389,6 +371,12 @@ absl::Status WorkerLoader::Steps::BuildEngine() {
   worker_->metrics->AddFieldNames(metrics_, worker_->hello.served_names.front());
   engine.metrics = worker_->metrics.get();
   engine.masks = worker_->masks.get();
+  QUIRE_ASSIGN_OR_RETURN(const Speculation speculation,
+                         ParseSpeculation(config_.speculative_config));
+  worker_->drafter = MakeDrafter(speculation);
+  engine.drafter = worker_->drafter.get();
+  engine.max_drafts = speculation.num_speculative_tokens;
+  worker_->metrics->AddDraftNames(metrics_, worker_->hello.served_names.front(), engine.max_drafts);
   worker_->hello.features = ServedFeatures(engine);
   worker_->engine = std::make_unique<Engine>(engine, *worker_->runner, worker_->progress);
   return absl::OkStatus();

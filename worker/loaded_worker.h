@@ -20,6 +20,7 @@
 #include "worker/core/engine_io.h"
 #include "worker/device/device_choice.h"
 #include "worker/device/device_monitor.h"
+#include "worker/draft/speculation.h"
 #include "worker/engine/engine.h"
 #include "worker/load/memory_plan.h"
 #include "worker/model/model.h"
@@ -49,6 +50,7 @@ struct LoadedWorker {
   std::unique_ptr<Runner> runner;
   RankGroup* ranks = nullptr;  // the runner, when it is a group
   std::unique_ptr<EngineMetrics> metrics;
+  std::unique_ptr<Drafter> drafter;  // null: nothing is drafted
   std::unique_ptr<Engine> engine;
   WorkerHello hello;          // epoch and worker_id are main's
   int64_t planned_bytes = 0;  // weights, workspace and cache

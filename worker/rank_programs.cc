@@ -7,6 +7,7 @@
 #include "common/numerics.h"
 #include "kernels/collectives/futex.h"
 #include "worker/device/linked_device.h"
+#include "worker/draft/speculation.h"
 #include "worker/host_cpus.h"
 #include "worker/model/model.h"
 #include "worker/runner/cpu_runner.h"
@@ -119,7 +120,10 @@ kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
   options.max_tokens = MaxStepTokens(config.engine.max_num_seqs,
                                      config.engine.max_num_batched_tokens, BlockSizeOf(config));
   options.max_rows = config.engine.max_num_seqs;
-  options.max_samples = config.engine.max_num_seqs;
+  // All positions of a row that verifies drafts sample: the logits of one come in one piece.
+  const absl::StatusOr<Speculation> speculation = ParseSpeculation(config.speculative_config);
+  const int32_t drafts = speculation.ok() ? speculation->num_speculative_tokens : 0;
+  options.max_samples = std::max(config.engine.max_num_seqs, 1 + drafts);
   return options;
 }
 

@@ -49,7 +49,6 @@ constexpr Unequal kUnequal[] = {
     {"data-parallel-size", "--workers is how many share the requests on this machine"},
     {"enable-lora", "adapters are not served; give a folder with merged weights"},
     {"lora-modules", "adapters are not served; give a folder with merged weights"},
-    {"speculative-config", "there is no speculative decoding; leave it out"},
     {"download-dir", "HF_HUB_CACHE is the folder that models are fetched to"},
 };
 

@@ -71,6 +71,8 @@ struct AttemptUsage {
   uint32_t recomputed_tokens = 0;
   uint32_t generated_tokens = 0;
   uint32_t discarded_tokens = 0;
+  uint32_t draft_tokens = 0;  // of speculation; none of them is in the counts above
+  uint32_t accepted_draft_tokens = 0;
 };
 
 struct Ended {

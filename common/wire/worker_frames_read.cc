@@ -178,8 +178,14 @@ absl::StatusOr<Ended> ReadEnded(const pb::Ended& from) {
   to.message = Cut(from.message());
   to.last_choice = from.last_choice();
   const pb::AttemptUsage& usage = from.usage();
-  to.usage = {usage.prompt_tokens(),     usage.cached_tokens(),    usage.computed_tokens(),
-              usage.recomputed_tokens(), usage.generated_tokens(), usage.discarded_tokens()};
+  to.usage = {.prompt_tokens = usage.prompt_tokens(),
+              .cached_tokens = usage.cached_tokens(),
+              .computed_tokens = usage.computed_tokens(),
+              .recomputed_tokens = usage.recomputed_tokens(),
+              .generated_tokens = usage.generated_tokens(),
+              .discarded_tokens = usage.discarded_tokens(),
+              .draft_tokens = usage.draft_tokens(),
+              .accepted_draft_tokens = usage.accepted_draft_tokens()};
   to.by_stop_token = from.by_stop_token();
   to.stop_token_id = from.stop_token_id();
   to.retryable = from.retryable();

@@ -88,6 +88,8 @@ void FillUsage(const AttemptUsage& from, pb::AttemptUsage* to) {
   to->set_recomputed_tokens(from.recomputed_tokens);
   to->set_generated_tokens(from.generated_tokens);
   to->set_discarded_tokens(from.discarded_tokens);
+  to->set_draft_tokens(from.draft_tokens);
+  to->set_accepted_draft_tokens(from.accepted_draft_tokens);
 }
 
 void FillEnded(const Ended& from, pb::Ended* to) {

@@ -11,6 +11,11 @@
 //    last sample.
 // 3. A row samples only when its input ends at its last token.
 // 4. A scored position is in the row's input, and the token after it is one of the prompt.
+// 5. A row with drafts computes its last token, whose value the plan's maker knows, and then them:
+//    q_len = 1 + draft_count. All these positions sample. Drafts that
+//    equal the sample before them become tokens of the row, up to the first that does not; the
+//    sample after them is the row's last token. No later plan names the row before its samples have
+//    been taken.
 #pragma once
 
 #include <cstddef>
@@ -68,7 +73,11 @@ struct StepRow {
   // token, which is known, is scored.
   int32_t score_from = 0;
   int32_t score_count = 0;
+  int32_t draft_count = 0;  // of StepPlan::drafts, which holds those of all rows in their order
 };
+
+// The most tokens that are drafted for a row in one step.
+inline constexpr int32_t kMaxDraftTokens = 32;
 
 struct StepPlan {
   uint64_t number = 0;  // contiguous from 1
@@ -79,6 +88,7 @@ struct StepPlan {
   std::vector<PlannedCopy> copies;
   std::vector<StepRow> rows;
   std::vector<TokenId> tokens;
+  std::vector<TokenId> drafts;
 
   // Reserves memory for steps of that size, so that no later step allocates: rows, tokens, and
   // pages that one step appends or drops.
@@ -88,6 +98,7 @@ struct StepPlan {
     drops.reserve(page_count);
     appends.reserve(page_count);
     tokens.reserve(token_count);
+    drafts.reserve(token_count);
   }
   // Empties the lists and keeps their memory.
   void Clear() {
@@ -98,6 +109,7 @@ struct StepPlan {
     copies.clear();
     rows.clear();
     tokens.clear();
+    drafts.clear();
   }
 };
 
@@ -133,7 +145,7 @@ struct ScoredToken {
 
 struct StepResult {
   uint64_t number = 0;                // of the plan
-  std::vector<SampledToken> samples;  // one per sampling row, in the plan's order
+  std::vector<SampledToken> samples;  // 1 + draft_count per sampling row, in the plan's order
   std::vector<ScoredToken> scores;    // one per scored position, in the plan's order
   std::vector<TokenId> top_ids;       // of all of these, one after another
   std::vector<float> top_logprobs;
@@ -158,5 +170,14 @@ struct StepResult {
     top_logprobs.clear();
   }
 };
+
+// How many of a row's drafts equal the samples before them: the row's next tokens are the samples
+// up to that number, itself included. Requires: one sample more than drafts.
+inline size_t AcceptedDrafts(std::span<const TokenId> drafts,
+                             std::span<const SampledToken> samples) {
+  size_t accepted = 0;
+  while (accepted < drafts.size() && samples[accepted].token == drafts[accepted]) ++accepted;
+  return accepted;
+}
 
 }  // namespace quire

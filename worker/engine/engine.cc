@@ -1,7 +1,7 @@
 // The engine in one file: commands come in (engine_commands.cc), then RunOnce runs one round:
-// expire → plan → launch → collect → commit → report. Scheduling is in worker/scheduler, pages in
-// worker/kv, arithmetic behind Runner; this file shows what happens to a request between its Submit
-// and its one end.
+// expire → plan → launch → collect → commit → report (engine_report.cc). Scheduling is in
+// worker/scheduler, pages in worker/kv, arithmetic behind Runner; this file shows what happens to a
+// request between its Submit and its one end.
 #include "worker/engine/engine.h"
 
 #include <algorithm>
@@ -86,6 +86,9 @@ void Engine::State::ReserveStep() {
   result.top_ids.reserve(rows * kMaxLogprobs);
   result.top_logprobs.reserve(rows * kMaxLogprobs);
   for (int i = 0; i < runner.MaxInFlight() + 1; ++i) spare_rows.emplace_back().reserve(rows);
+  draft_rows.reserve(rows);
+  drafting.reserve(rows);
+  QUIRE_CHECK(options.max_drafts >= 0 && options.max_drafts <= kMaxDraftTokens);
 }
 
 Engine::Engine(const EngineOptions& options, Runner& runner, StepProgress& progress)
@@ -144,6 +147,7 @@ void Engine::State::EndChoice(Choice& choice, const ChoiceOutcome& end) {
   out.AddEnded(choice, end);
   if (QUIRE_BUG(end_told_twice)) out.AddEnded(choice, end);
   QUIRE_CHECK(!choice.HoldsBlocks() && choice.row < 0);
+  if (options.drafter != nullptr) options.drafter->Forget(choice.id);
   if (choice.constrained) {
     --constrained_choices;
     if (options.masks->Has(choice.id)) options.masks->End(choice.id);
@@ -215,12 +219,14 @@ void Engine::State::LaunchSteps(int64_t now_us) {
       step.rows = std::move(spare_rows.back());
       spare_rows.pop_back();
     }
+    if (options.drafter != nullptr) ProposeDrafts();
     if (!PlanStep(step)) return spare_rows.push_back(std::move(step.rows));
     step.number = plan.number;
     step.work = scheduler.work();
     step.launched_us = now_us;
     step.probe = plan.rows.size() == 1 && step.rows[0].sequence == &probe;
     step.tokens = step.work.decode_rows + step.work.prefill_tokens;
+    step.drafted = !plan.drafts.empty();
     step.predicted_us = cost.PredictMicros(step.tokens);
     for (const PlannedRow& row : step.rows) {
       if (plan.born.empty()) break;  // only a row's first step can admit a request
@@ -247,7 +253,7 @@ void Engine::State::LaunchSteps(int64_t now_us) {
 
 // A request that can never be served is ended by name, and the pass is repeated.
 bool Engine::State::PlanStep(Launched& step) {
-  const StepBudget budget{options.max_step_time_us, step_time.times()};
+  const StepBudget budget{options.max_step_time_us, step_time.times(), LearnsDrafts() ? 1 : 0};
   while (!scheduler.Plan(plan, step.rows, budget)) {
     if (scheduler.unfit() == nullptr) return false;
     EndUnfit();
@@ -283,6 +289,7 @@ bool Engine::State::CommitReady(int64_t now_us) {
 
   cost.Observe(step.tokens, end_us - step.launched_us);
   step_time.Observe(step.work, result.elapsed_us);
+  draft_steps += step.drafted;
   progress.last_step_end_us.store(std::max<int64_t>(1, end_us));
   progress.running_since_us.store(in_flight.empty() ? 0 : std::max<int64_t>(1, end_us));
   next_probe_us = end_us + options.idle_probe_interval_us;
@@ -313,7 +320,7 @@ void Engine::State::CommitRows(const Launched& step, int64_t now_us) {
     if (row.sample) {
       QUIRE_CHECK(!samples.empty());
       sample = samples.data();
-      samples = samples.subspan(1);
+      samples = samples.subspan(1 + static_cast<size_t>(row.draft_count));
       QUIRE_CHECK_MSG(sample->sequence == row.sequence->id, "a sample belongs to another row");
     }
     Choice& choice = static_cast<Choice&>(*row.sequence);
@@ -321,7 +328,11 @@ void Engine::State::CommitRows(const Launched& step, int64_t now_us) {
     if (row.plain && sample->token >= 0 && scheduler.CommitDecode(row, sample->token)) {
       ++totals.generated_tokens;
       ++choice.generated;
-      TellToken(choice, *sample, now_us);
+      TellToken(choice, *sample, choice.OutputCount(), now_us);
+      continue;
+    }
+    if (row.draft_count > 0) {
+      CommitDrafted(choice, row, {sample, 1 + static_cast<size_t>(row.draft_count)}, now_us);
       continue;
     }
     NoteChunk(choice, row, step.launched_us);
@@ -335,7 +346,7 @@ void Engine::State::CommitRows(const Launched& step, int64_t now_us) {
     }
     // Scores belong to the request, even when the choice that computed them has ended.
     if (!CommitScores(choice, scored) || !taken) continue;
-    if (sample != nullptr) CommitSample(choice, *sample, now_us);
+    if (sample != nullptr) CommitSample(choice, *sample, choice.OutputCount(), now_us);
   }
   QUIRE_CHECK(scores.empty() && samples.empty());
   if (step.constrained) options.masks->Send();
@@ -366,7 +377,9 @@ bool Engine::State::CommitScores(Choice& choice, std::span<const ScoredToken> sc
   return true;
 }
 
-void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int64_t now_us) {
+// `count`: the choice's outputs with this one.
+void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int64_t count,
+                                 int64_t now_us) {
   if (choice.request == nullptr)
     return scheduler.Remove(choice);  // the idle probe has done its work
   if (sample.token < 0) {
@@ -386,16 +399,15 @@ void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int
       return EndChoice(choice, {.reason = EndReason::kLength});
     }
   }
-  TellToken(choice, sample, now_us);
+  TellToken(choice, sample, count, now_us);
 }
 
 // A token that counts: its router gets it, and it may be the choice's last one.
 [[gnu::always_inline]] inline void Engine::State::TellToken(Choice& choice,
                                                             const SampledToken& sample,
-                                                            int64_t now_us) {
-  const int64_t count = choice.OutputCount();
+                                                            int64_t count, int64_t now_us) {
   if (!out.AddPlainToken(choice, sample.token, count)) {
-    out.AddToken(choice, sample, result.Top(sample.top));
+    out.AddToken(choice, sample, count, result.Top(sample.top));
   }
   if (MayStop(choice.end_filter, sample.token, count, choice.output_limit)) {
     const StopRules rules{choice.end_ids, choice.min_tokens, choice.output_limit};
@@ -410,69 +422,6 @@ void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int
   choice.stalled_since_us = now_us;
   ++totals.windows_used_up;
   next_timeout_us = std::min(next_timeout_us, now_us + options.slow_client_timeout_us);
-}
-
-// --------------------------------------------------------------------------------------------
-// report
-
-quire::Load Engine::State::MakeLoad() const {
-  const SchedulerLoad scheduled = scheduler.Load();
-  const BlockPool& pool = scheduler.kv().pool();
-  quire::Load load;
-  const bool probing = probe.place == SequencePlace::kRunning;
-  load.running_rows = scheduled.running_rows - (probing ? 1 : 0);
-  load.waiting_requests = scheduled.waiting;
-  load.waiting_prefill_tokens = scheduled.waiting_prefill_tokens;
-  load.running_prefill_tokens = scheduled.running_prefill_tokens;
-  const int64_t probe_pages = probing ? scheduler.kv().PeakPages(1, 1) : 0;
-  QUIRE_CHECK(probe_pages <= pool.held());
-  load.free_blocks = static_cast<uint64_t>(pool.free() + probe_pages);
-  load.evictable_blocks = static_cast<uint64_t>(pool.evictable());
-  load.held_blocks = static_cast<uint64_t>(pool.held() - probe_pages);
-  load.steps_total = totals.steps;
-  return load;
-}
-
-int64_t Engine::State::NextWakeup(int64_t now_us) const {
-  // A drain's deadline that has passed has taken effect: only the steps in flight are waited for.
-  const int64_t drain_us = now_us < drain_deadline_us ? drain_deadline_us : kNeverMicros;
-  const int64_t timeout_us = std::min(next_timeout_us, drain_us);
-  if (!in_flight.empty()) return std::min(std::max(now_us, runner.ReadyAt()), timeout_us);
-  if (!device_there) return now_us + kDeviceLookInterval;
-  if (!scheduler.Idle() || cache_reports.Pending()) return now_us;
-  return std::min(timeout_us, next_probe_us);
-}
-
-void Engine::State::Report(int64_t now_us, EngineOutput& output) {
-  requests.Sweep();
-  QUIRE_CHECK(totals.discarded_tokens <= totals.generated_tokens);
-  out.Take(output);
-  output.stepped = std::exchange(stepped, false);
-  output.step_predicted_us = std::exchange(stepped_predicted_us, 0);
-  ReportCache(output);
-  output.load = MakeLoad();
-  totals.scheduler = Sum(before.scheduler, scheduler.totals(), kSchedulerCounts);
-  totals.cache = Sum(before.cache, scheduler.kv().totals(), kCacheCounts);
-  if (options.metrics != nullptr) options.metrics->Publish(totals, output.load);
-  output.device_lost = device_lost;
-  output.devices_lost = devices_lost;
-  output.drained = draining && requests.Empty() && in_flight.empty();
-  output.next_wakeup_us = output.drained ? kNeverMicros : NextWakeup(now_us);
-}
-
-// What was published and withdrawn since the last round, and the next slice of a snapshot: after
-// the step, and one after another while there is none.
-void Engine::State::ReportCache(EngineOutput& output) {
-  CacheEventLog& events = scheduler.cache().events();
-  output.event_seq = events.Seq();
-  output.first_event_seq = events.first_seq();
-  if (cache_reports.watched()) {
-    events.Take(output.events);
-  } else {
-    output.events.clear();
-    events.Forget();
-  }
-  cache_reports.Slice(scheduler.cache(), output.snapshot_parts);
 }
 
 void Engine::ObservePass(int64_t pass_us) {

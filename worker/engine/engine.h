@@ -19,6 +19,7 @@
 
 namespace quire {
 
+class Drafter;
 class KvCache;
 class MaskPool;
 
@@ -48,6 +49,10 @@ struct EngineOptions {
   std::vector<std::string> features;
   // The texts of constrained rows; without it no constraint is served. Outlives the engine.
   MaskPool* masks = nullptr;
+  // Proposes tokens ahead of the samples, at most max_drafts for a row in a step. It outlives the
+  // engine; null: nothing is drafted.
+  Drafter* drafter = nullptr;
+  int32_t max_drafts = 0;
   EngineMetrics* metrics = nullptr;  // outlives the engine; may be absent
   // Called with each page that is freed, so that tests can poison it. May be empty.
   std::function<void(int32_t page)> on_page_freed;

@@ -1,5 +1,6 @@
 #include "worker/engine/engine_metrics.h"
 
+#include <algorithm>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -128,6 +129,32 @@ void EngineMetrics::AddFieldNames(Metrics& metrics, const std::string& model_nam
       });
 }
 
+void EngineMetrics::AddDraftNames(Metrics& metrics, const std::string& model_name,
+                                  int32_t max_drafts) {
+  using Labels = std::vector<std::pair<std::string, std::string>>;
+  const Labels own = {{"model_name", model_name}, {"engine", "0"}};
+  const std::pair<const Counter&, MetricName> copies[] = {
+      {engine_.Of(&EngineTotals::draft_rows),
+       {"vllm:spec_decode_num_drafts_total", "Drafts verified.", own}},
+      {engine_.Of(&EngineTotals::draft_tokens),
+       {"vllm:spec_decode_num_draft_tokens_total", "Tokens drafted.", own}},
+      {engine_.Of(&EngineTotals::accepted_draft_tokens),
+       {"vllm:spec_decode_num_accepted_tokens_total", "Of these, tokens accepted.", own}}};
+  for (const auto& [from, name] : copies) {
+    metrics.BeforeRender([&copy = metrics.AddCounter(name), &from = from] {
+      copy.Add(from.value() - copy.value());
+    });
+  }
+  for (int32_t place = 0; place < std::max(1, max_drafts); ++place) {
+    Labels labels = own;
+    labels.emplace_back("position", std::to_string(place));
+    accepted_at_.push_back(
+        {&metrics.AddCounter({"vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                              "Tokens accepted, by their place in the draft.", std::move(labels)}),
+         0});
+  }
+}
+
 void EngineMetrics::Raise(Series& series, uint64_t total) {
   QUIRE_CHECK_MSG(total >= series.published, "a total went down");
   series.counter->Add(total - series.published);
@@ -152,6 +179,7 @@ void EngineMetrics::Publish(const EngineTotals& totals, const Load& load) {
   for (const uint64_t count : totals.refused) Raise(series_[at++], count);
   for (const uint64_t count : totals.failed) Raise(series_[at++], count);
   QUIRE_CHECK(at == series_.size());
+  for (size_t i = 0; i < accepted_at_.size(); ++i) Raise(accepted_at_[i], totals.accepted_at[i]);
   running_.Set(load.running_rows);
   waiting_.Set(load.waiting_requests);
   blocks_free_.Set(static_cast<double>(load.free_blocks));

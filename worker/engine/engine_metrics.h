@@ -12,6 +12,7 @@
 
 #include "common/metrics/counted_series.h"
 #include "common/wire/values.h"
+#include "worker/core/step_plan.h"
 #include "worker/kv/kv_cache.h"
 #include "worker/scheduler/scheduler_values.h"
 
@@ -38,7 +39,11 @@ struct EngineTotals {
   uint64_t probes = 0;
   uint64_t windows_used_up = 0;
   uint64_t constrained_rows = 0;
-  SchedulerTotals scheduler;  // of kSchedulerCounts
+  uint64_t draft_rows = 0;
+  uint64_t draft_tokens = 0;
+  uint64_t accepted_draft_tokens = 0;
+  std::array<uint64_t, kMaxDraftTokens> accepted_at{};  // of these, by their place in the draft
+  SchedulerTotals scheduler;                            // of kSchedulerCounts
   CacheTotals cache;
   std::array<uint64_t, 9> choices_ended{};        // by EndReason
   std::array<uint64_t, 11> refused{};             // by RefusalCode
@@ -57,7 +62,12 @@ inline constexpr Counted<EngineTotals> kEngineCounts[] = {
     {&EngineTotals::windows_used_up, "quire_worker_windows_used_up_total",
      "times that a choice waited for its taker"},
     {&EngineTotals::constrained_rows, "quire_worker_constrained_rows_total",
-     "rows of steps that were sampled under a grammar"}};
+     "rows of steps that were sampled under a grammar"},
+    {&EngineTotals::draft_rows, "quire_worker_draft_rows_total",
+     "rows of steps that verified drafts"},
+    {&EngineTotals::draft_tokens, "quire_worker_draft_tokens_total", "tokens drafted for them"},
+    {&EngineTotals::accepted_draft_tokens, "quire_worker_accepted_draft_tokens_total",
+     "of these, tokens that the samples confirmed"}};
 
 // A step that has been committed; idle probes are not counted.
 struct StepSeen {
@@ -75,6 +85,8 @@ class EngineMetrics {
   // Adds the same metrics under vLLM's names (vllm/v1/metrics/loggers.py), copied when `metrics`
   // are rendered. Call it once, with the constructor's metrics.
   void AddFieldNames(Metrics& metrics, const std::string& model_name);
+  // The same for those of speculation. Each place of a draft has a series, the first one always.
+  void AddDraftNames(Metrics& metrics, const std::string& model_name, int32_t max_drafts);
 
   void Publish(const EngineTotals& totals, const Load& load);
   void Step(const StepSeen& step);
@@ -92,7 +104,8 @@ class EngineMetrics {
   CountedSeries<EngineTotals> engine_;
   CountedSeries<SchedulerTotals> scheduler_;
   CountedSeries<CacheTotals> cache_;
-  std::vector<Series> series_;  // those with labels, in the order of Publish
+  std::vector<Series> series_;       // those with labels, in the order of Publish
+  std::vector<Series> accepted_at_;  // by place in the draft, under vLLM's name
   Histogram& run_decode_;
   Histogram& run_prefill_;
   Histogram& host_;

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "worker/draft/drafter.h"
 #include "worker/engine/cache_reports.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/output_builder.h"
@@ -30,6 +31,7 @@ struct Engine::State {
     int64_t launched_us = 0;
     int64_t predicted_us = 0;
     bool probe = false;        // the idle probe alone
+    bool drafted = false;      // some of its rows have drafts
     bool constrained = false;  // the next step waits: the grammars of its rows need its samples
   };
 
@@ -63,10 +65,19 @@ struct Engine::State {
   void CommitRows(const Launched& step, int64_t now_us);
   void NoteChunk(Choice& choice, const PlannedRow& row, int64_t launched_us);
   bool CommitScores(Choice& choice, std::span<const ScoredToken> scored);
-  void CommitSample(Choice& choice, const SampledToken& sample, int64_t now_us);
-  void TellToken(Choice& choice, const SampledToken& sample, int64_t now_us);
+  void CommitSample(Choice& choice, const SampledToken& sample, int64_t count, int64_t now_us);
+  void TellToken(Choice& choice, const SampledToken& sample, int64_t count, int64_t now_us);
   void Report(int64_t now_us, EngineOutput& output);
   void ReportCache(EngineOutput& output);
+
+  // --- speculation (engine_drafts.cc)
+  bool LearnsDrafts() const;
+  void ProposeDrafts();
+  void CommitDrafted(Choice& choice, const PlannedRow& row, std::span<const SampledToken> samples,
+                     int64_t now_us);
+  size_t SamplesToTake(const Choice& choice, std::span<const TokenId> drafts,
+                       std::span<const SampledToken> samples) const;
+  void NoteDrafts(Choice& choice, size_t drafted, size_t accepted);
 
   // --- constraints (engine_constraints.cc)
   void RefuseLate(Request& request, Refused refused);
@@ -109,6 +120,10 @@ struct Engine::State {
   StepPlan plan;                                    // reused
   std::vector<std::byte> packet;                    // reused
   StepResult result;                                // reused
+
+  std::vector<DraftRow> draft_rows;  // reused
+  std::vector<Choice*> drafting;     // the same rows' choices
+  int64_t draft_steps = 0;           // steps with drafts that step_time knows of
 
   Choice probe;
   SamplingParams probe_sampling;

@@ -97,9 +97,8 @@ void OutputBuilder::AddTop(Output& output) {
   output.top.back().logprobs.reserve(kMaxLogprobs);
 }
 
-void OutputBuilder::AddToken(const Choice& choice, const SampledToken& sample,
+void OutputBuilder::AddToken(const Choice& choice, const SampledToken& sample, int64_t output_count,
                              const TopTokens& top) {
-  const int64_t output_count = choice.OutputCount();
   QUIRE_CHECK(output_count > 0 && sample.token >= 0);
   Output& output = NextOutput(choice);
   output.first_index = static_cast<uint64_t>(output_count - 1);

@@ -39,8 +39,9 @@ class OutputBuilder {
   void ForgetRouter(RouterInstance router);
 
   void AddAdmitted(const Request& request, uint32_t cached_tokens, uint64_t event_seq);
-  // Adds the choice's last token, which is the last of its outputs.
-  void AddToken(const Choice& choice, const SampledToken& sample, const TopTokens& top);
+  // Adds the choice's output number `output_count`.
+  void AddToken(const Choice& choice, const SampledToken& sample, int64_t output_count,
+                const TopTokens& top);
   // A fast path for nearly every token: one more for the same router, without logprobs, reusing an
   // output of the round before last. False: the token needs the general path, and nothing has been
   // done.

@@ -35,6 +35,8 @@ AttemptUsage Request::Usage() const {
     usage.recomputed_tokens += static_cast<uint32_t>(choice->recomputed_total);
     usage.generated_tokens += static_cast<uint32_t>(choice->generated);
     usage.discarded_tokens += static_cast<uint32_t>(choice->discarded);
+    usage.draft_tokens += choice->draft_tokens;
+    usage.accepted_draft_tokens += choice->accepted_draft_tokens;
   }
   return usage;
 }

@@ -17,6 +17,7 @@
 #include "common/prefetch.h"
 #include "common/wire/values.h"
 #include "worker/core/engine_io.h"
+#include "worker/draft/draft_history.h"
 #include "worker/scheduler/sequence.h"
 
 namespace quire {
@@ -42,6 +43,9 @@ struct Choice : Sequence {
   bool is_beam = false;   // a row of a beam search, not one of the request's choices
   int64_t discarded = 0;  // generated tokens past the end
   int64_t stalled_since_us = kNeverMicros;  // when its window was used up
+  DraftHistory drafted;
+  uint32_t draft_tokens = 0;           // drafted for it by this attempt
+  uint32_t accepted_draft_tokens = 0;  // of these, those that were its next outputs
 
   // Prefetches what one of its tokens needs besides what its step touches.
   void PrefetchToken() const { PrefetchToWrite(&router); }

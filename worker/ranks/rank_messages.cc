@@ -199,7 +199,8 @@ absl::Status DecodeRankResult(std::span<const std::byte> bytes, const StepLimits
       result.device_free_bytes >= 0 && result.device_free_bytes <= kMaxDeviceBytes;
   if (!in.ok() || !timed || !measured) return Damaged("result");
   if (!result.full) return in.AtEnd() ? absl::OkStatus() : Damaged("result");
-  result.step.samples.resize(in.Count(kSampleBytes, limits.max_rows));
+  // Each position of a drafted row samples.
+  result.step.samples.resize(in.Count(kSampleBytes, std::max(limits.max_rows, limits.max_tokens)));
   for (SampledToken& sample : result.step.samples) {
     if (!GetSample(in, limits, sample)) return Damaged("samples");
   }

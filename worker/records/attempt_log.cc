@@ -29,6 +29,8 @@ std::string AttemptRecordJson(const AttemptRecord& record, Epoch epoch, int64_t 
   line["recomputed_tokens"] = record.usage.recomputed_tokens;
   line["generated_tokens"] = record.usage.generated_tokens;
   line["discarded_tokens"] = record.usage.discarded_tokens;
+  line["draft_tokens"] = record.usage.draft_tokens;
+  line["accepted_draft_tokens"] = record.usage.accepted_draft_tokens;
   line["preemptions"] = record.preemptions;
   line["queue_us"] = record.queue_us;
   line["prefill_us"] = record.prefill_us;

@@ -76,7 +76,7 @@ void CpuRunner::Settle(Flight& flight, StepResult& result) {
   if (lost_) return;
   size_t samples = 0;
   for (const StepRow& row : flight.plan.rows) {
-    samples += (row.sample ? 1 : 0) + static_cast<size_t>(row.score_count);
+    samples += (row.sample ? 1 : 0) + static_cast<size_t>(row.draft_count + row.score_count);
   }
   outputs_.resize(samples);
   program_.Collect(outputs_);

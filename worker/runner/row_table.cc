@@ -53,6 +53,7 @@ void RowTable::Apply(const StepPlan& plan) {
     row.prompt_length = birth.prompt_length;
     row.computed = 0;
     row.unknown = 0;
+    row.drafted = false;
     row.tokens.clear();
     // The longest that it can become, so that no step of it allocates.
     const int64_t longest = std::min<int64_t>(
@@ -118,6 +119,7 @@ const kernels::StepBatch& RowTable::BuildBatch(const StepPlan& plan) {
   sample_slots_.clear();
   late_.clear();
   for (const PlannedCopy& copy : plan.copies) copies_.push_back({copy.from, copy.to});
+  std::span<const TokenId> drafts(plan.drafts);
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const StepRow& planned = plan.rows[i];
     Row& row = rows_[planned.row];
@@ -125,7 +127,9 @@ const kernels::StepBatch& RowTable::BuildBatch(const StepPlan& plan) {
     AddTokens(row, std::span<const TokenId>(plan.tokens)
                        .subspan(static_cast<size_t>(planned.token_offset),
                                 static_cast<size_t>(planned.token_count)));
-    AddToBatch(planned, static_cast<int32_t>(i));
+    const size_t drafted = static_cast<size_t>(planned.draft_count);
+    AddToBatch(planned, drafts.first(drafted), static_cast<int32_t>(i));
+    drafts = drafts.subspan(drafted);
   }
   // Scores come after the samples of all rows: if there are few, no second slice is needed.
   for (size_t i = 0; i < plan.rows.size(); ++i) {
@@ -145,27 +149,34 @@ const kernels::StepBatch& RowTable::BuildBatch(const StepPlan& plan) {
   return batch_;
 }
 
-void RowTable::AddToBatch(const StepRow& planned, int32_t index) {
+void RowTable::AddToBatch(const StepRow& planned, std::span<const TokenId> drafts, int32_t index) {
   Row& row = rows_[planned.row];
   const int64_t first = planned.first_position;
-  const int64_t end = first + planned.q_len;
+  const int64_t end = first + planned.q_len;  // with the drafts
+  const int64_t own_end = end - planned.draft_count;
   // A row that returns from a pause or a cache hit starts beyond 0 with its earlier keys in place.
   QUIRE_CHECK_MSG(first >= row.computed, "a row would be computed twice");
   const int64_t known = static_cast<int64_t>(row.tokens.size());
-  QUIRE_CHECK_MSG(end <= known + row.unknown, "a row's input is not known");
+  QUIRE_CHECK_MSG(own_end <= known + row.unknown, "a row's input is not known");
+  QUIRE_CHECK_MSG(!row.drafted, "a row continues before it knows which drafts it keeps");
+  QUIRE_CHECK(drafts.empty() || (row.unknown == 0 && own_end == known));
   // The device keeps a row's last sample and none before it.
   QUIRE_CHECK(row.unknown <= 1 || end <= known);
-  QUIRE_CHECK(!planned.sample || end == known + row.unknown);
+  QUIRE_CHECK(!planned.sample || own_end == known + row.unknown);
   kernels::BatchRow batch_row;
   batch_row.first_token = static_cast<int>(tokens_.size());
   batch_row.token_count = planned.q_len;
   batch_row.first_position = planned.first_position;
   batch_row.slot = planned.row;
-  for (int64_t position = first; position < end; ++position) {
+  for (int64_t position = first; position < own_end; ++position) {
     tokens_.push_back(position < known ? row.tokens[position] : kernels::LastSampleOf(planned.row));
     positions_.push_back(static_cast<int32_t>(position));
   }
-  row.computed = end;
+  for (int64_t position = own_end; position < end; ++position) {
+    tokens_.push_back(drafts[static_cast<size_t>(position - own_end)]);
+    positions_.push_back(static_cast<int32_t>(position));
+  }
+  row.computed = own_end;
   const size_t span_base = static_cast<size_t>(index) * row.tables.size();
   for (size_t group = 0; group < row.tables.size(); ++group) {
     QUIRE_CHECK_MSG(static_cast<int64_t>(row.tables[group].size()) * limits_.block_size >= end,
@@ -175,10 +186,11 @@ void RowTable::AddToBatch(const StepRow& planned, int32_t index) {
   batch_row.block_tables = std::span(table_spans_).subspan(span_base, row.tables.size());
   batch_rows_.push_back(batch_row);
   if (planned.sample) AddSample(planned, row);
+  if (!drafts.empty()) AddDraftSamples(planned, drafts, row);
 }
 
 void RowTable::AddSample(const StepRow& planned, Row& row) {
-  sampled_tokens_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
+  sampled_tokens_.push_back(static_cast<int32_t>(tokens_.size()) - 1 - planned.draft_count);
   // If its prompt's last token were unknown there would be none: a prompt is always known.
   QUIRE_CHECK(static_cast<int64_t>(row.tokens.size()) >= row.prompt_length);
   if (row.constrained) {
@@ -194,6 +206,26 @@ void RowTable::AddSample(const StepRow& planned, Row& row) {
   if (QUIRE_BUG(noise_keyed_by_batch_slot)) {
     sample_rows_.back().choice = static_cast<uint32_t>(planned.row);
   }
+}
+
+// Each position after the row's last token samples with the drafts before it as outputs.
+void RowTable::AddDraftSamples(const StepRow& planned, std::span<const TokenId> drafts, Row& row) {
+  QUIRE_CHECK_MSG(!row.constrained, "a constrained row has drafts");
+  const size_t known = row.tokens.size();
+  const int32_t first = static_cast<int32_t>(tokens_.size() - drafts.size());
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    row.tokens.push_back(drafts[i]);
+    sampled_tokens_.push_back(first + static_cast<int32_t>(i));
+    sample_rows_.push_back(row.sampler.DraftRow(
+        std::span<const TokenId>(row.tokens).subspan(static_cast<size_t>(row.prompt_length)),
+        i + 1));
+    sample_slots_.push_back(-1);  // which of them is the row's last is not known yet
+    if (QUIRE_BUG(noise_keyed_by_batch_slot)) {
+      sample_rows_.back().choice = static_cast<uint32_t>(planned.row);
+    }
+  }
+  row.tokens.resize(known);
+  row.drafted = true;
 }
 
 void RowTable::Fill() {
@@ -227,32 +259,53 @@ void RowTable::TakeSamples(const StepPlan& plan, std::span<const kernels::Sample
                            StepResult& result) {
   result.number = plan.number;
   result.Clear();
+  std::span<const TokenId> drafts(plan.drafts);
   size_t sample = 0;
   for (const StepRow& planned : plan.rows) {
     if (!planned.sample) continue;
-    QUIRE_CHECK(sample < outputs.size() && sampling_taken_ < sampling_.size());
-    SampledToken& told = result.samples.emplace_back();
-    const kernels::SampleOutput& output = outputs[sample++];
-    Row& row = rows_[planned.row];
-    told.row = planned.row;
-    told.sequence = sampling_[sampling_taken_++];
-    told.token = output.token;
-    told.not_a_number = output.not_a_number;
-    told.logprob = output.logprob;
-    if (QUIRE_BUG(logprob_of_the_row_before) && sample > 1) {
-      told.logprob = outputs[sample - 2].logprob;
+    QUIRE_CHECK(sampling_taken_ < sampling_.size());
+    const uint64_t sequence = sampling_[sampling_taken_++];
+    const size_t first = result.samples.size();
+    for (int32_t i = 0; i <= planned.draft_count; ++i) {
+      QUIRE_CHECK(sample < outputs.size());
+      SampledToken& told = result.samples.emplace_back();
+      const kernels::SampleOutput& output = outputs[sample++];
+      told.row = planned.row;
+      told.sequence = sequence;
+      told.token = output.token;
+      told.not_a_number = output.not_a_number;
+      told.logprob = output.logprob;
+      if (QUIRE_BUG(logprob_of_the_row_before) && sample > 1) {
+        told.logprob = outputs[sample - 2].logprob;
+      }
+      told.top = result.AddTop(TopOf(output));
+      QUIRE_CHECK(output.token < limits_.vocab_size);
     }
-    told.top = result.AddTop(TopOf(output));
-    QUIRE_CHECK(output.token < limits_.vocab_size);
-    if (!row.alive || row.sequence != told.sequence) continue;  // it left while this was computed
-    QUIRE_CHECK(row.unknown > 0);
-    const int32_t later = std::exchange(row.unknown, 0) - 1;
-    // Without a token the request fails; a step that is already in flight still needs some input.
-    const TokenId next = output.token >= 0 ? output.token : 0;
-    if (static_cast<int32_t>(row.tokens.size()) < limits_.max_model_len) AddTokens(row, {&next, 1});
-    row.unknown = later;
+    const size_t drafted = static_cast<size_t>(planned.draft_count);
+    TakeSample(planned, drafts.first(drafted), std::span(result.samples).subspan(first));
+    drafts = drafts.subspan(drafted);
   }
   TakeScores(plan, outputs.subspan(sample), result);
+}
+
+// The row's next tokens: its drafts as far as the samples agree, and the sample after them.
+void RowTable::TakeSample(const StepRow& planned, std::span<const TokenId> drafts,
+                          std::span<const SampledToken> samples) {
+  Row& row = rows_[planned.row];
+  const uint64_t sequence = samples.front().sequence;
+  if (!row.alive || row.sequence != sequence) return;  // it left while this was computed
+  QUIRE_CHECK(row.unknown > 0);
+  const int32_t later = std::exchange(row.unknown, 0) - 1;
+  QUIRE_CHECK(drafts.empty() || later == 0);
+  const size_t accepted = AcceptedDrafts(drafts, samples);
+  for (const SampledToken& sample : samples.first(accepted + 1)) {
+    // Without a token the request fails; a step that is already in flight still needs some input.
+    const TokenId next = sample.token >= 0 ? sample.token : 0;
+    if (static_cast<int32_t>(row.tokens.size()) < limits_.max_model_len) AddTokens(row, {&next, 1});
+  }
+  row.computed += static_cast<int64_t>(accepted);
+  row.drafted = false;
+  row.unknown = later;
 }
 
 void RowTable::TakeScores(const StepPlan& plan, std::span<const kernels::SampleOutput> outputs,

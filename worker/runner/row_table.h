@@ -10,6 +10,8 @@
 //    retired since are reported and not kept.
 // 4. A constrained row is sampled only when all its outputs are known, by the mask that comes while
 //    the batch runs.
+// 5. Drafts become tokens of their row when TakeSamples accepts them, and not before; what a
+//    rejected one has left in the row's pages is overwritten before it is read.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +54,8 @@ class RowTable final : public kernels::LateMasks {
     uint64_t sequence = 0;
     int64_t prompt_length = 0;
     int64_t computed = 0;
-    int32_t unknown = 0;  // further tokens: samples that have not been taken
+    int32_t unknown = 0;   // further tokens: samples that have not been taken
+    bool drafted = false;  // its drafts are in a batch whose samples have not been taken
     std::vector<TokenId> tokens;
     std::vector<std::vector<int32_t>> tables;  // by group, page by logical block; −1: gone
     RowSampler sampler;
@@ -60,9 +63,12 @@ class RowTable final : public kernels::LateMasks {
 
   void Apply(const StepPlan& plan);
   void AddTokens(Row& row, std::span<const TokenId> tokens);
-  void AddToBatch(const StepRow& planned, int32_t index);
+  void AddToBatch(const StepRow& planned, std::span<const TokenId> drafts, int32_t index);
   void AddSample(const StepRow& planned, Row& row);
+  void AddDraftSamples(const StepRow& planned, std::span<const TokenId> drafts, Row& row);
   void AddScores(const StepRow& planned, int32_t index);
+  void TakeSample(const StepRow& planned, std::span<const TokenId> drafts,
+                  std::span<const SampledToken> samples);
   void TakeScores(const StepPlan& plan, std::span<const kernels::SampleOutput> outputs,
                   StepResult& result);
 

@@ -14,12 +14,13 @@ namespace {
 
 constexpr uint32_t kMagic = 0x31505351;  // "QSP1"
 
-// A row travels as five numbers, as they are in memory, a byte, and two numbers.
+// A row travels as five numbers, as they are in memory, a byte, and three numbers.
 constexpr size_t kRowHead = 20;
-constexpr size_t kRowTail = 8;
+constexpr size_t kRowTail = 12;
 constexpr size_t kRowBytes = kRowHead + 1 + kRowTail;
 static_assert(offsetof(StepRow, sample) == kRowHead);
 static_assert(offsetof(StepRow, score_count) == offsetof(StepRow, score_from) + 4);
+static_assert(offsetof(StepRow, draft_count) == offsetof(StepRow, score_from) + 8);
 
 using Writer = FlatWriter;
 using Reader = FlatReader;
@@ -123,9 +124,10 @@ absl::Status GetBlocks(Reader& in, const StepLimits& limits, StepPlan& plan) {
 
 absl::Status GetRows(Reader& in, const StepLimits& limits, StepPlan& plan) {
   int64_t computed = 0;
+  int64_t drafted = 0;
   std::bitset<kMaxStepRows> seen;
   QUIRE_CHECK(static_cast<size_t>(limits.max_rows) <= seen.size());
-  plan.rows.resize(in.Count(29, limits.max_rows));
+  plan.rows.resize(in.Count(kRowBytes, limits.max_rows));
   for (StepRow& row : plan.rows) {
     row.row = in.InRange(0, limits.max_rows);
     row.first_position = in.InRange(0, limits.max_model_len);
@@ -135,12 +137,18 @@ absl::Status GetRows(Reader& in, const StepLimits& limits, StepPlan& plan) {
     row.sample = in.GetFlag();
     row.score_from = in.InRange(0, limits.max_model_len);
     row.score_count = in.InRange(0, int64_t{limits.max_tokens} + 1);
+    row.draft_count = in.InRange(0, kMaxDraftTokens + 1);
     if (!in.ok()) return Damaged("rows");
     if (row.score_count > 0 &&
         (row.score_from < row.first_position ||
          int64_t{row.score_from} + row.score_count > int64_t{row.first_position} + row.q_len)) {
       return Damaged("rows.score_count");
     }
+    if (row.draft_count > 0 &&
+        (!row.sample || row.score_count > 0 || row.q_len != 1 + row.draft_count)) {
+      return Damaged("rows.draft_count");
+    }
+    drafted += row.draft_count;
     computed += row.q_len;
     if (seen[row.row]) return Damaged("rows (one stands twice)");
     seen[row.row] = true;
@@ -158,6 +166,11 @@ absl::Status GetRows(Reader& in, const StepLimits& limits, StepPlan& plan) {
     offset += row.token_count;
   }
   if (offset != static_cast<int64_t>(plan.tokens.size())) return Damaged("tokens (their count)");
+  in.GetList(plan.drafts, limits.max_tokens);
+  for (TokenId token : plan.drafts) {
+    if (token < 0 || token >= limits.vocab_size) return Damaged("drafts");
+  }
+  if (drafted != static_cast<int64_t>(plan.drafts.size())) return Damaged("drafts (their count)");
   return in.ok() ? absl::OkStatus() : Damaged("tokens");
 }
 
@@ -188,6 +201,7 @@ void EncodeStepPlan(const StepPlan& plan, std::vector<std::byte>& packet) {
     at += kRowBytes;
   }
   out.PutList(plan.tokens);
+  out.PutList(plan.drafts);
   out.End();
 }
 

@@ -16,7 +16,7 @@
 
 namespace quire {
 
-inline constexpr uint32_t kStepPacketVersion = 3;
+inline constexpr uint32_t kStepPacketVersion = 4;
 
 // The capacity of a runner; a packet that exceeds it is refused.
 struct StepLimits {

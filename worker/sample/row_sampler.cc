@@ -84,8 +84,9 @@ void RowSampler::MergePending() {
 
 // Ids that would complete a bad word now (matched over the outputs), and the end ids before
 // min_tokens.
-void RowSampler::FillBanned(std::span<const TokenId> outputs, int32_t unknown) {
-  banned_.clear();
+void RowSampler::FillBanned(std::span<const TokenId> outputs, int32_t unknown,
+                            std::vector<int32_t>& banned) const {
+  banned.clear();
   for (const std::vector<TokenId>& word : params_.bad_words) {
     QUIRE_CHECK(!word.empty());
     const size_t lead = word.size() - 1;
@@ -93,28 +94,57 @@ void RowSampler::FillBanned(std::span<const TokenId> outputs, int32_t unknown) {
     if (!std::equal(word.begin(), word.end() - 1, outputs.end() - static_cast<ptrdiff_t>(lead))) {
       continue;
     }
-    banned_.push_back(word.back());
+    banned.push_back(word.back());
   }
   const int64_t ahead = QUIRE_BUG(min_tokens_off_by_one) ? 1 : 0;
   if (static_cast<int64_t>(outputs.size()) + unknown + ahead < params_.min_tokens) {
-    banned_.insert(banned_.end(), end_ids_.begin(), end_ids_.end());
+    banned.insert(banned.end(), end_ids_.begin(), end_ids_.end());
   }
-  std::sort(banned_.begin(), banned_.end());
-  banned_.erase(std::unique(banned_.begin(), banned_.end()), banned_.end());
+  std::sort(banned.begin(), banned.end());
+  banned.erase(std::unique(banned.begin(), banned.end()), banned.end());
 }
 
 kernels::SampleRow RowSampler::Row(std::span<const TokenId> outputs, int32_t unknown) {
   QUIRE_CHECK(unknown >= 0 && (unknown == 0 || !NeedsOutputs()));
   MergePending();
-  FillBanned(outputs, unknown);
+  FillBanned(outputs, unknown, banned_);
+  kernels::SampleRow row = MakeRow(outputs.size() + static_cast<uint64_t>(unknown));
+  row.banned_ids = banned_;
+  row.token_counts = counts_;
+  return row;
+}
+
+kernels::SampleRow RowSampler::MakeRow(uint64_t output_index) const {
   kernels::SampleRow row;
   static_cast<kernels::SampleNumbers&>(row) = params_;
   row.choice = QUIRE_BUG(noise_without_choice) ? 0 : choice_;
-  row.output_index = outputs.size() + static_cast<uint64_t>(unknown);
+  row.output_index = output_index;
   row.allowed_mask = allowed_mask_;
-  row.banned_ids = banned_;
   row.logit_bias = bias_;
-  row.token_counts = counts_;
+  return row;
+}
+
+kernels::SampleRow RowSampler::DraftRow(std::span<const TokenId> outputs, size_t drafted) {
+  QUIRE_CHECK(drafted >= 1 && drafted <= outputs.size() && pending_.empty());
+  if (after_drafts_.size() < drafted) after_drafts_.resize(drafted);
+  AfterDrafts& after = after_drafts_[drafted - 1];
+  FillBanned(outputs, 0, after.banned);
+  after.counts.clear();
+  if (Penalised() && !QUIRE_BUG(drafts_without_penalties)) {
+    after.counts.insert(after.counts.end(), counts_.begin(), counts_.end());
+    for (const TokenId token : outputs.last(drafted)) {
+      const kernels::TokenCount one{token, 1};
+      const auto at = std::lower_bound(after.counts.begin(), after.counts.end(), one, ById);
+      if (at != after.counts.end() && at->id == token) {
+        ++at->output_count;
+      } else {
+        after.counts.insert(at, one);
+      }
+    }
+  }
+  kernels::SampleRow row = MakeRow(outputs.size());
+  row.banned_ids = after.banned;
+  row.token_counts = after.counts;
   return row;
 }
 

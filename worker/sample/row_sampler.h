@@ -31,6 +31,9 @@ class RowSampler {
   // are still being sampled. Valid until the next call on this object. Requires: nothing unknown
   // where NeedsOutputs().
   kernels::SampleRow Row(std::span<const TokenId> outputs, int32_t unknown = 0);
+  // The same after `drafted` ≥ 1 drafts, the last of `outputs`, which may be rejected. Valid until
+  // the next call for as many drafts. Requires: Row() was called for the outputs before them.
+  kernels::SampleRow DraftRow(std::span<const TokenId> outputs, size_t drafted);
   // The ids that a row may sample of those in `mask`, which a grammar allows: without those that
   // allowed_token_ids leaves out. Valid until the next call, and while the mask is.
   std::span<const uint32_t> Restrict(std::span<const uint32_t> mask);
@@ -42,7 +45,15 @@ class RowSampler {
  private:
   bool Penalised() const;
   void MergePending();
-  void FillBanned(std::span<const TokenId> outputs, int32_t unknown);
+  void FillBanned(std::span<const TokenId> outputs, int32_t unknown,
+                  std::vector<int32_t>& banned) const;
+  kernels::SampleRow MakeRow(uint64_t output_index) const;
+
+  // What is in force after so many drafts.
+  struct AfterDrafts {
+    std::vector<int32_t> banned;
+    std::vector<kernels::TokenCount> counts;
+  };
 
   SamplingParams params_;
   uint32_t choice_ = 0;
@@ -54,6 +65,7 @@ class RowSampler {
   std::vector<kernels::TokenCount> pending_;  // observed, not yet merged into counts_
   std::vector<kernels::TokenCount> merged_;
   std::vector<int32_t> banned_;
+  std::vector<AfterDrafts> after_drafts_;  // of 1, 2, … drafts; kept for reuse
 };
 
 }  // namespace quire

@@ -105,6 +105,7 @@ bool Scheduler::Plan(StepPlan& plan, std::vector<PlannedRow>& rows, const StepBu
       std::max<int64_t>(options_.cache.block_size, int64_t{options_.max_num_batched_tokens} -
                                                        static_cast<int64_t>(plan.rows.size()));
   PlanPrefills();
+  PlanDrafts();
   plan_ = nullptr;
   rows_ = nullptr;
   if (plan.rows.empty()) {
@@ -178,7 +179,7 @@ void Scheduler::PlanDecodes() {
       ScheduleDecode(sequence);
       continue;
     }
-    if (sequence.Prefilling()) continue;
+    if (sequence.Prefilling() || sequence.AwaitsStep()) continue;
     const int64_t outputs = sequence.OutputsKnown();
     if (outputs >= sequence.output_limit) continue;  // its end is in flight
     if (outputs >= sequence.window_end) {

@@ -11,8 +11,9 @@
 // all the pages that it can ever need reserved for it, and is not a victim again.
 //
 // Invariants:
-// 1. Every decoding row is in every plan unless it waits for pages that a step in flight will free.
-//    Rows that return from a pause go before prefill.
+// 1. Every decoding row is in every plan unless it waits for pages that a step in flight will free,
+//    or for the step that decides about its drafts. Rows that return from a pause go before
+//    prefill.
 // 2. A step with prefill work computes at least one block of it (or all of it), whatever decodes
 //    need and whatever the time budget is.
 // 3. No other sequence passes the first waiting one, in the order above: no starvation.
@@ -20,6 +21,7 @@
 // 5. With work that is not paused and nothing in flight, a pass plans something or names a sequence
 //    that can never be served.
 // 6. Equal calls give equal plans.
+// 7. Drafts take what rows and prefill leave of a step, and no sequence is preempted for them.
 #pragma once
 
 #include <cstdint>
@@ -85,12 +87,15 @@ class Scheduler {
     QUIRE_CHECK(sequence.samples_in_flight >= 0 && sequence.computed <= sequence.planned);
     return true;
   }
+  // Before CommitRow: the drafts that have become tokens.
+  void CommitDrafts(const PlannedRow& row, std::span<const TokenId> accepted);
   // After its rows: frees what only this plan and older ones named.
   void CommitStep(uint64_t number, std::span<const PlannedRow> rows);
 
   SchedulerLoad Load() const;
   const SchedulerTotals& totals() const { return totals_; }
   size_t waiting_count() const { return waiting_count_; }
+  std::span<Sequence* const> running() const { return running_; }
   bool Idle() const { return waiting_count_ == 0 && running_.empty(); }
   bool StepsInFlight() const { return committed_ < launched_; }
   const KvCache& kv() const { return kv_; }
@@ -100,15 +105,7 @@ class Scheduler {
   void CheckInvariants() const;
 
  private:
-  // Blocks that steps in flight still name, of a sequence that left or that replaced them by
-  // copies.
-  struct Leaving {
-    uint64_t last_plan = 0;
-    int64_t pages = 0;
-    SequenceBlocks blocks;
-  };
-
-  // scheduler.cc: the pass
+  // scheduler.cc, scheduler_drafts.cc: the pass
   void PauseStalled();
   void Pause(Sequence& sequence);
   void PlanDecodes();
@@ -118,6 +115,9 @@ class Scheduler {
   bool GoesBefore(const Sequence& a, const Sequence& b) const;
   bool ContinuePrefill(Sequence& sequence);
   int64_t ChunkLimit(const Sequence& sequence, int64_t planned) const;
+  void PlanDrafts();
+  int64_t DraftLimit(const Sequence& sequence, const StepRow& row, int64_t tokens) const;
+  void AddDrafts(size_t index, int32_t count);
 
   // scheduler_lists.cc: the list that each sequence is in
   void Join(Sequence& sequence);
@@ -177,7 +177,7 @@ class Scheduler {
   size_t waiting_count_ = 0;           // without those that follow
   std::vector<int32_t> free_rows_;
   std::vector<int32_t> retiring_rows_;  // sent to the runner with the next plan
-  std::vector<Leaving> leaving_;
+  std::vector<LeavingBlocks> leaving_;
   std::vector<const PlannedRow*> settling_;  // of the step that will be committed next
   int64_t block_pages_ = 0;                  // pages of one block in every kind
   bool windowed_ = false;                    // some kind has a window

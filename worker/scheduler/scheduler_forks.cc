@@ -90,7 +90,7 @@ void Scheduler::TakeOwnBlocks(Sequence& sequence) {
     sequence.copy_position = -1;
     return;
   }
-  Leaving shared{plan_->number, 0, {}};
+  LeavingBlocks shared{plan_->number, 0, {}};
   const size_t copies = plan_->copies.size();
   shared.blocks = kv_.TakeOwn(sequence.blocks, sequence.copy_position, plan_->copies);
   shared.pages = static_cast<int64_t>(plan_->copies.size() - copies);

@@ -155,7 +155,7 @@ void Scheduler::CheckInvariants() const {
   QUIRE_CHECK_MSG(prefilling == prefilling_.size(), "a prefilling row is in no list");
   QUIRE_CHECK(free_rows_.size() + running_.size() == row_in_use.size());
   for (int32_t row : free_rows_) QUIRE_CHECK(!row_in_use[row]);
-  for (const Leaving& leaving : leaving_) {
+  for (const LeavingBlocks& leaving : leaving_) {
     QUIRE_CHECK(leaving.last_plan > committed_);
     tables.push_back(&leaving.blocks);
   }

@@ -341,7 +341,7 @@ int64_t Scheduler::PagesToOwn(const Sequence& sequence) const {
 
 int64_t Scheduler::LeavingPages() const {
   int64_t pages = 0;
-  for (const Leaving& leaving : leaving_) pages += leaving.pages;
+  for (const LeavingBlocks& leaving : leaving_) pages += leaving.pages;
   return pages;
 }
 

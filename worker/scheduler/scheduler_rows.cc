@@ -17,6 +17,7 @@ void Scheduler::GiveBirth(Sequence& sequence) {
   // The longest that it can become, so that no step of it allocates.
   const int64_t longest = sequence.prompt_length + sequence.output_limit;
   sequence.tokens.reserve(static_cast<size_t>(longest));
+  sequence.drafts.clear();
   sequence.told_blocks.assign(options_.cache.kinds.size(), 0);
   sequence.told_first_live.assign(options_.cache.kinds.size(), 0);
   sequence.told_tokens = 0;
@@ -154,6 +155,7 @@ bool Scheduler::CommitRow(const PlannedRow& row, TokenId token) {
   Sequence& sequence = *row.sequence;
   QUIRE_CHECK(sequence.steps_in_flight > 0);
   --sequence.steps_in_flight;
+  sequence.drafts_in_flight = 0;
   if (row.sample) {
     QUIRE_CHECK(sequence.samples_in_flight > 0);
     --sequence.samples_in_flight;
@@ -216,10 +218,11 @@ void Scheduler::CommitStep(uint64_t number, std::span<const PlannedRow> rows) {
   QUIRE_CHECK_MSG(number == committed_ + 1, "steps are committed in order");
   QUIRE_CHECK(number <= launched_ && !rows.empty());
   committed_ = number;
-  for (Leaving& leaving : leaving_) {
+  for (LeavingBlocks& leaving : leaving_) {
     if (leaving.last_plan <= committed_) kv_.Release(leaving.blocks);
   }
-  std::erase_if(leaving_, [](const Leaving& leaving) { return leaving.blocks.kinds.empty(); });
+  std::erase_if(leaving_,
+                [](const LeavingBlocks& leaving) { return leaving.blocks.kinds.empty(); });
 }
 
 void Scheduler::ReleaseRow(Sequence& sequence) {

@@ -38,6 +38,7 @@ struct SchedulerOptions {
 struct StepBudget {
   int64_t max_us = 0;  // 0: no limit
   StepTimes times;
+  int64_t free_drafts = 0;  // of each row, whatever the limit is: their time is not known yet
 };
 
 // The largest number of tokens in a step: the token budget, or more where decode rows and one block
@@ -53,6 +54,7 @@ struct PlannedRow {
   bool blocks_due = false;  // a block fills up, or the row computes the prompt
   bool plain = false;       // neither: one token of a row whose prompt is computed
   int32_t score_count = 0;
+  int32_t draft_count = 0;  // tokens that are computed and sampled after these, see StepRow
 };
 
 // Assigned field by field: a value built elsewhere would be read back before it has been written.
@@ -65,7 +67,15 @@ inline void AddPlannedRow(std::vector<PlannedRow>& rows, Sequence& sequence, con
   const int64_t end = row.first_position + row.q_len;
   planned.blocks_due = end >= sequence.blocks_due || end <= sequence.prefill_end;
   planned.score_count = row.score_count;
+  planned.draft_count = 0;
 }
+
+// Blocks that steps in flight still name, of a sequence that left or that replaced them by copies.
+struct LeavingBlocks {
+  uint64_t last_plan = 0;
+  int64_t pages = 0;
+  SequenceBlocks blocks;
+};
 
 struct SchedulerLoad {
   uint32_t running_rows = 0;

@@ -48,15 +48,16 @@ struct Sequence {
   bool resumed = false;  // its tokens have been computed elsewhere
 
   // Progress.
-  bool admitted = false;       // has been in a batch
-  int32_t rank = 0;            // priority, or 0 where the policy does not use it
-  int32_t preemptions = 0;     // times that it lost its row to others
-  int32_t list_index = -1;     // in the scheduler's list of running or paused ones
-  int64_t reserved_pages = 0;  // reserved while it runs, once it may not lose its row again
-  uint64_t passed_over = 0;    // the last pass in which it could not continue
-  int64_t hit_length = 0;      // tokens that its first look-up found
-  uint64_t hit_event_seq = 0;  // version of the cache at that look-up
-  Sequence* leader = nullptr;  // computes the prompt that this one will share
+  bool admitted = false;        // has been in a batch
+  int32_t rank = 0;             // priority, or 0 where the policy does not use it
+  int32_t preemptions = 0;      // times that it lost its row to others
+  int32_t list_index = -1;      // in the scheduler's list of running or paused ones
+  int64_t reserved_pages = 0;   // reserved while it runs, once it may not lose its row again
+  uint64_t passed_over = 0;     // the last pass in which it could not continue
+  int64_t hit_length = 0;       // tokens that its first look-up found
+  uint64_t hit_event_seq = 0;   // version of the cache at that look-up
+  Sequence* leader = nullptr;   // computes the prompt that this one will share
+  std::vector<TokenId> drafts;  // for its next step, or in one in flight: Scheduler::PlanDrafts
   int64_t scored = 0;  // prompt positions below this are scored, or will be by a step in flight
 
   // Work done, for usage.
@@ -98,7 +99,11 @@ struct Sequence {
   int32_t samples_in_flight = 0;  // of these, those that sample for it
   uint32_t incarnation = 0;       // grows with every preemption: progress of older steps is void
   SequencePlace place = SequencePlace::kNone;
-  bool constrained = false;  // fixed when created: a grammar says which outputs it may have
+  // Drafts of a step in flight: how far it has come is not known before that step ends. Only their
+  // row's first position and one sample count as planned until then.
+  int32_t drafts_in_flight = 0;
+  bool awaits_sample = false;  // the next step waits for its last sample, to draft behind it
+  bool constrained = false;    // fixed when created: a grammar says which outputs it may have
 
   int64_t KnownLength() const { return static_cast<int64_t>(tokens.size()) + samples_in_flight; }
   int64_t OutputsKnown() const { return KnownLength() - prompt_length; }
@@ -107,6 +112,10 @@ struct Sequence {
   bool Prefilling() const { return planned < prefill_end; }
   // Positions from here on whose next token is scored; the prompt's last one has none.
   bool Scoring() const { return wants_prompt_logprobs && scored < prompt_length - 1; }
+  // Whether what it computes next is not known before its step in flight ends.
+  bool AwaitsStep() const {
+    return drafts_in_flight > 0 || (awaits_sample && samples_in_flight > 0);
+  }
   bool WindowUsedUp() const { return OutputsKnown() >= window_end; }
   bool HoldsBlocks() const { return !blocks.kinds.empty(); }
   // The runner needs an update about them.

@@ -11,6 +11,7 @@
 #include "tests/support/tag_runner.h"
 #include "worker/constrain/constraint_compiler.h"
 #include "worker/constrain/mask_pool.h"
+#include "worker/draft/ngram_drafter.h"
 #include "worker/engine/virtual_engine_driver.h"
 #include "worker/kv/kv_cache.h"
 #include "worker/rpc/attach_hub.h"
@@ -118,6 +119,8 @@ class Worker {
     same("recomputed", totals.scheduler.recomputed_tokens, sum_.recomputed_tokens);
     same("generated", totals.generated_tokens, sum_.generated_tokens);
     same("discarded", totals.discarded_tokens, sum_.discarded_tokens);
+    same("drafted", totals.draft_tokens, sum_.draft_tokens);
+    same("accepted of the drafted", totals.accepted_draft_tokens, sum_.accepted_draft_tokens);
     same("preemptions", totals.scheduler.preemptions, preemptions_);
   }
 
@@ -138,8 +141,13 @@ class Worker {
   EngineOptions MakeEngineOptions() {
     EngineOptions options = shared_.scenario.engine;
     options.masks = &masks_;
+    if (options.max_drafts > 0) options.drafter = ADrafter();
     options.on_page_freed = [this](int32_t page) { runner_.program().PoisonPage(page); };
     return options;
+  }
+  Drafter* ADrafter() {
+    if (shared_.scenario.wrong_drafts > 0) return &shared_.guesses;
+    return &lookups_;
   }
   WorkerHello Hello(uint64_t epoch) {
     EngineOptions engine = shared_.scenario.engine;
@@ -203,6 +211,8 @@ class Worker {
     sum_.recomputed_tokens += record.usage.recomputed_tokens;
     sum_.generated_tokens += record.usage.generated_tokens;
     sum_.discarded_tokens += record.usage.discarded_tokens;
+    sum_.draft_tokens += record.usage.draft_tokens;
+    sum_.accepted_draft_tokens += record.usage.accepted_draft_tokens;
     if (record.reason == EndReason::kUnspecified || record.choices == 0 ||
         record.request_id.empty() ||
         std::min({record.queue_us, record.prefill_us, record.decode_us}) < 0) {
@@ -222,6 +232,8 @@ class Worker {
     coverage.Add("windows used up", totals.windows_used_up);
     coverage.Add("probes", totals.probes);
     coverage.Add("constrained rows", totals.constrained_rows);
+    coverage.Add("drafted", totals.draft_tokens);
+    coverage.Add("accepted of the drafted", totals.accepted_draft_tokens);
     coverage.Add("records", records_);
     coverage.Add("lost with their router",
                  totals.choices_ended[static_cast<size_t>(EndReason::kRouterLost)]);
@@ -235,6 +247,7 @@ class Worker {
   StepProgress progress_;
   MaskPool masks_;
   test::TagRunner runner_;
+  NgramDrafter lookups_{{.min_tokens = 1, .max_tokens = 3}};
   Engine engine_;
   VirtualEngineDriver driver_;
   NullLogger log_;

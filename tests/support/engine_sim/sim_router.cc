@@ -52,6 +52,7 @@ SimRouter::SimRouter(SimWorld& shared, int index)
     for (uint32_t i = 0; i < client.choices.size(); ++i) {
       client.choices[i].expected =
           beams.empty() ? test::TagAnswer(model, plan.submit, i, salt) : beams[i];
+      shared_.guesses.Know(plan.submit.sampling.seed, i, client.choices[i].expected.tokens);
     }
   }
 }

@@ -228,6 +228,14 @@ void DrawLostDevices(Scenario& scenario) {
   }
 }
 
+// The same.
+void DrawDrafts(Scenario& scenario) {
+  Draw draw(scenario.seed * 29 + 23);
+  if (draw.OneIn(4)) return;
+  scenario.engine.max_drafts = static_cast<int32_t>(draw.From(1, 6));
+  scenario.wrong_drafts = draw.OneIn(8) ? 0 : static_cast<uint64_t>(draw.From(2, 9));
+}
+
 FollowPlan DrawFollow(Draw& draw) {
   FollowPlan plan;
   plan.wants_events = !draw.OneIn(4);
@@ -274,6 +282,7 @@ Scenario DrawScenario(uint64_t seed) {
     scenario.drain_grace = draw.From(0, 200) * kMilli;
   }
   DrawLostDevices(scenario);
+  DrawDrafts(scenario);
   return scenario;
 }
 

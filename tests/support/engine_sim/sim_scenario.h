@@ -64,6 +64,7 @@ struct Scenario {
   uint64_t seed = 0;
   EngineOptions engine;
   int max_in_flight = 1;
+  uint64_t wrong_drafts = 0;  // with engine.max_drafts: one guess in so many; 0: it looks up
   int routers = 1;
   std::vector<FollowPlan> follows;  // by router
   size_t max_unsent_hashes = 0;     // of events, by router

@@ -12,6 +12,7 @@
 
 #include "common/runtime/virtual_runtime.h"
 #include "tests/support/engine_sim/sim_scenario.h"
+#include "tests/support/guess_drafter.h"
 
 namespace quire::sim {
 
@@ -50,6 +51,7 @@ struct SimWorld {
   Micros device_lost_at = -1;  // when the engine found it lost last; −1: never
   bool draining = false;
   std::map<RouterInstance, SimRouter*> routers{};
+  test::GuessDrafter guesses{scenario.wrong_drafts, scenario.engine.vocab_size};
   std::set<uint64_t> failed_seeds{};  // of requests that were in a step that failed
   // By epoch and event number, where rounds ended: the sum of what the pool has published.
   std::map<uint64_t, std::map<uint64_t, uint64_t>> cache_truth{};

@@ -164,6 +164,8 @@ class Harness {
       sum.recomputed_tokens += record.usage.recomputed_tokens;
       sum.generated_tokens += record.usage.generated_tokens;
       sum.discarded_tokens += record.usage.discarded_tokens;
+      sum.draft_tokens += record.usage.draft_tokens;
+      sum.accepted_draft_tokens += record.usage.accepted_draft_tokens;
     }
     const EngineTotals& totals = engine_->totals();
     EXPECT_EQ(totals.attempts, records.size());
@@ -173,6 +175,8 @@ class Harness {
     EXPECT_EQ(totals.scheduler.recomputed_tokens, sum.recomputed_tokens);
     EXPECT_EQ(totals.generated_tokens, sum.generated_tokens);
     EXPECT_EQ(totals.discarded_tokens, sum.discarded_tokens);
+    EXPECT_EQ(totals.draft_tokens, sum.draft_tokens);
+    EXPECT_EQ(totals.accepted_draft_tokens, sum.accepted_draft_tokens);
   }
 
   Answer& answer(uint64_t request) { return answers_[request]; }
@@ -242,6 +246,7 @@ inline std::vector<TokenId> RandomPrompt(std::mt19937_64& rng, size_t length, in
 inline Answer Solo(HarnessOptions options, const Submit& submit) {
   options.max_in_flight = 1;
   options.step_micros = nullptr;
+  options.engine.drafter = nullptr;
   options.engine.max_num_batched_tokens = options.engine.max_model_len;
   options.engine.page_count = 4096;
   Harness harness(options);

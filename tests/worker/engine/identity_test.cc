@@ -1,7 +1,8 @@
-// One answer: whatever the neighbours, chunks, preemptions, pauses, cancels and resumes, a
+// One answer: whatever the neighbours, chunks, preemptions, pauses, cancels, resumes and drafts, a
 // request's tokens are those of an engine that serves it alone.
 #include <gtest/gtest.h>
 
+#include "tests/support/guess_drafter.h"
 #include "tests/worker/engine/engine_harness.h"
 
 namespace quire::test {
@@ -55,23 +56,35 @@ Submit Unlimited(Submit submit) {
   return submit;
 }
 
-class IdentityTest : public testing::TestWithParam<int> {};
+// Steps in flight, and whether a drafter guesses.
+class IdentityTest : public testing::TestWithParam<std::tuple<int, bool>> {
+ protected:
+  int max_in_flight() const { return std::get<0>(GetParam()); }
+  bool drafts() const { return std::get<1>(GetParam()); }
+};
 
 // Random arrivals, grants and cancels; every answer is a prefix of the solo one, and all that were
 // neither cancelled nor stalled are all of it.
 TEST_P(IdentityTest, RandomNeighboursChangeNothing) {
   uint64_t recomputed = 0;
+  uint64_t accepted = 0;
   const uint64_t seeds = kAllSeeds ? 60 : 3;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE(seed);
-    std::mt19937_64 rng(seed * 2 + static_cast<uint64_t>(GetParam()));
-    const HarnessOptions options = RandomEngine(rng, GetParam());
+    std::mt19937_64 rng(seed * 2 + static_cast<uint64_t>(max_in_flight()));
+    HarnessOptions options = RandomEngine(rng, max_in_flight());
+    GuessDrafter drafter(2 + seed % 6, options.engine.vocab_size);
+    if (drafts()) options.engine.drafter = &drafter;
+    options.engine.max_drafts = static_cast<int32_t>(1 + seed % 7);
     Harness harness(options);
+    std::map<uint64_t, Answer> solos;
     std::map<uint64_t, Submit> submits;
     std::map<uint64_t, bool> cancelled;
     for (uint64_t request = 1; request <= 12; ++request) {
       const Submit submit = RandomSubmit(rng, harness, request);
       submits[request] = submit;
+      solos[request] = Solo(options, Unlimited(submit));
+      drafter.Know(submit.sampling.seed, 0, solos[request].tokens);
       harness.Send(submit);
       if (rng() % 2 == 0) harness.RunFor(static_cast<int64_t>(rng() % 20'000));
       if (rng() % 6 == 0) {
@@ -92,7 +105,7 @@ TEST_P(IdentityTest, RandomNeighboursChangeNothing) {
     harness.ExpectBooksBalance();
     for (const auto& [request, submit] : submits) {
       SCOPED_TRACE(request);
-      const Answer solo = Solo(options, Unlimited(submit));
+      const Answer& solo = solos[request];
       const Answer& answer = harness.answer(request);
       ASSERT_EQ(answer.ended.size(), 1u);
       const AttemptUsage& usage = answer.ended[0].usage;
@@ -107,9 +120,11 @@ TEST_P(IdentityTest, RandomNeighboursChangeNothing) {
       EXPECT_EQ(usage.computed_tokens - usage.recomputed_tokens + usage.cached_tokens,
                 submit.prompt_ids.size());
       recomputed += usage.recomputed_tokens;
+      accepted += usage.accepted_draft_tokens;
     }
   }
   EXPECT_GT(recomputed, kAllSeeds ? 1000u : 50u) << "preemption was hardly tried";
+  EXPECT_EQ(accepted > (kAllSeeds ? 1000u : 50u), drafts()) << accepted;
 }
 
 // Resumed at every index, the answer goes on as if nothing had happened.
@@ -117,12 +132,16 @@ TEST_P(IdentityTest, ResumeAtEveryIndex) {
   for (uint64_t seed = 1; seed <= (kAllSeeds ? 25 : 2); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 rng(seed);
-    HarnessOptions options = RandomEngine(rng, GetParam());
+    HarnessOptions options = RandomEngine(rng, max_in_flight());
     options.engine.page_count = 4096;
     const Harness maker(options);
     Submit submit = Unlimited(RandomSubmit(rng, maker, 1));
     const Answer solo = Solo(options, submit);
     ASSERT_EQ(solo.ended.size(), 1u);
+    GuessDrafter drafter(4, options.engine.vocab_size);
+    drafter.Know(submit.sampling.seed, 0, solo.tokens);
+    if (drafts()) options.engine.drafter = &drafter;
+    options.engine.max_drafts = 4;
     Harness harness(options);
     for (size_t index = 0; index <= solo.tokens.size(); ++index) {
       Submit resumed = submit;
@@ -146,7 +165,8 @@ TEST_P(IdentityTest, ResumeAtEveryIndex) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(StepsInFlight, IdentityTest, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(StepsInFlight, IdentityTest,
+                         testing::Combine(testing::Values(1, 2), testing::Bool()));
 
 }  // namespace
 }  // namespace quire::test

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/backend.h"
+#include "tests/support/guess_drafter.h"
 #include "tests/support/tiny_program.h"
 #include "worker/engine/engine.h"
 #include "worker/runner/cpu_runner.h"
@@ -50,8 +51,11 @@ class RealModelTest : public testing::Test {
   }
 
   // Serves all of them at once, with steps of at most `step_tokens` tokens.
-  std::map<uint64_t, RealAnswer> Serve(const std::vector<Submit>& submits, int32_t step_tokens) {
+  std::map<uint64_t, RealAnswer> Serve(const std::vector<Submit>& submits, int32_t step_tokens,
+                                       Drafter* drafter = nullptr) {
     EngineOptions options;
+    options.drafter = drafter;
+    options.max_drafts = drafter == nullptr ? 0 : 5;
     options.max_model_len = kMaxModelLen;
     options.max_num_seqs = kMaxRows;
     options.max_num_batched_tokens = step_tokens;
@@ -144,6 +148,48 @@ TEST_F(RealModelTest, BatchedEqualsAloneBitForBit) {
     }
   }
   EXPECT_GT(recomputed, 0u) << "memory was meant to run out";
+}
+
+// A step that verifies drafts has several positions of a row, a draft as well as a sampled token:
+// the same bits.
+TEST_F(RealModelTest, DraftedEqualsNotDraftedBitForBit) {
+  std::mt19937_64 rng(8);
+  std::vector<Submit> submits;
+  for (uint64_t request = 1; request <= 8; ++request) {
+    Submit& submit = submits.emplace_back();
+    submit.key = {RequestNumber(request), Attempt(1)};
+    submit.choices.resize(1);
+    std::vector<TokenId> prompt(1 + rng() % 60);
+    for (TokenId& id : prompt) {
+      id = static_cast<TokenId>(rng() % static_cast<uint64_t>(model_.program.vocab_size));
+    }
+    submit.prompt_ids = std::move(prompt);
+    submit.sampling.max_tokens = static_cast<int32_t>(20 + rng() % 50);
+    submit.sampling.temperature = request % 3 == 0 ? 0.0f : 0.9f;
+    submit.sampling.top_k = request % 2 == 0 ? 40 : 0;
+    submit.sampling.frequency_penalty = request % 4 == 0 ? 0.3f : 0.0f;
+    submit.sampling.seed = rng();
+    submit.sampling.logprobs = 1;
+  }
+  std::map<uint64_t, RealAnswer> alone;
+  GuessDrafter drafter(4, model_.program.vocab_size);
+  for (const Submit& submit : submits) {
+    alone.merge(Serve({submit}, 200));
+    drafter.Know(submit.sampling.seed, 0, alone[submit.key.request.value()].tokens);
+  }
+  uint64_t accepted = 0;
+  for (int32_t step_tokens : {200, 9}) {
+    SCOPED_TRACE(step_tokens);
+    std::map<uint64_t, RealAnswer> together = Serve(submits, step_tokens, &drafter);
+    for (const Submit& submit : submits) {
+      const uint64_t request = submit.key.request.value();
+      SCOPED_TRACE(request);
+      EXPECT_EQ(together[request].tokens, alone[request].tokens);
+      EXPECT_EQ(together[request].logprob_bits, alone[request].logprob_bits);
+      accepted += together[request].ended.at(0).usage.accepted_draft_tokens;
+    }
+  }
+  EXPECT_GT(accepted, 20u);
 }
 
 // Choices share the prompt's pages, copy the partial one, are preempted and chunked: each gives the

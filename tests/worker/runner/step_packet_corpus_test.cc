@@ -97,6 +97,16 @@ StepPlan Choices() {
   return plan;
 }
 
+// A row whose drafts are verified, beside one without any.
+StepPlan Drafting() {
+  StepPlan plan;
+  plan.number = 9;
+  plan.appends = {{2, 0, 2, 17}, {2, 1, 2, 18}};
+  plan.rows = {{2, 30, 4, 0, 0, true, 0, 0, 3}, {0, 90, 1, 0, 0, true, 0, 0, 0}};
+  plan.drafts = {7, 8, 9};
+  return plan;
+}
+
 std::vector<std::byte> Encoded(const StepPlan& plan) {
   std::vector<std::byte> packet;
   EncodeStepPlan(plan, packet);
@@ -121,7 +131,8 @@ TEST(StepPacketCorpus, IsOfThisVersion) {
   const std::map<std::string, StepPlan> plans = {{"sampling", Sampling()},
                                                  {"decoding", Decoding()},
                                                  {"scoring", Scoring()},
-                                                 {"choices", Choices()}};
+                                                 {"choices", Choices()},
+                                                 {"drafting", Drafting()}};
   for (const auto& [name, plan] : plans) {
     SCOPED_TRACE(name);
     const std::vector<std::byte> packet = Encoded(plan);

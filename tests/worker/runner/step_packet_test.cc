@@ -31,8 +31,9 @@ StepPlan SamplePlan() {
   plan.drops = {{2, 1, 4}};
   plan.appends = {{3, 0, 0, 99}, {3, 1, 0, 5}, {3, 2, 0, 6}};
   plan.copies = {{7, 8}};
-  plan.rows = {{3, 0, 5, 0, 5, true}, {2, 17, 1, 5, 0, true}};
+  plan.rows = {{3, 0, 5, 0, 5, true}, {2, 17, 1, 5, 0, true}, {4, 9, 3, 5, 0, true, 0, 0, 2}};
   plan.tokens = {10, 11, 12, 13, 14};
+  plan.drafts = {7, 8};
   return plan;
 }
 
@@ -58,10 +59,12 @@ TEST(StepPacketTest, RoundTrip) {
   EXPECT_EQ(birth.sampling.allowed_token_ids, plan.born[0].sampling.allowed_token_ids);
   ASSERT_EQ(back.appends.size(), 3u);
   EXPECT_EQ(back.appends[0].page, 99);
-  ASSERT_EQ(back.rows.size(), 2u);
+  ASSERT_EQ(back.rows.size(), 3u);
   EXPECT_EQ(back.rows[1].first_position, 17);
   EXPECT_TRUE(back.rows[1].sample);
+  EXPECT_EQ(back.rows[2].draft_count, 2);
   EXPECT_EQ(back.tokens, plan.tokens);
+  EXPECT_EQ(back.drafts, plan.drafts);
   std::vector<std::byte> again;
   EncodeStepPlan(back, again);
   EXPECT_EQ(again, packet);
@@ -118,6 +121,11 @@ TEST(StepPacketTest, BeyondTheRunnersLimitsIsRefusedByName) {
   refused([](StepPlan& p) { p.rows[1].first_position = 127, p.rows[1].q_len = 2; }, "q_len");
   refused([](StepPlan& p) { p.rows[0].token_offset = 1; }, "token_offset");
   refused([](StepPlan& p) { p.tokens[0] = 50; }, "tokens");
+  refused([](StepPlan& p) { p.drafts[0] = 50; }, "drafts");
+  refused([](StepPlan& p) { p.drafts.push_back(1); }, "drafts (their count)");
+  refused([](StepPlan& p) { p.rows[2].draft_count = 1; }, "rows.draft_count");
+  refused([](StepPlan& p) { p.rows[2].draft_count = kMaxDraftTokens + 1; }, "rows");
+  refused([](StepPlan& p) { p.rows[2].sample = false; }, "rows.draft_count");
   refused([](StepPlan& p) { p.tokens.push_back(1); }, "tokens");
   refused([](StepPlan& p) { p.appends[0].page = 100; }, "blocks");
   refused([](StepPlan& p) { p.appends[0].group = 3; }, "blocks");

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 
@@ -132,6 +133,48 @@ TEST(RowSamplerTest, MinTokensAllowedIdsAndBias) {
   EXPECT_EQ(row.logit_bias[0].id, 3);
   row = sampler.Row(outputs);
   EXPECT_TRUE(row.banned_ids.empty());
+}
+
+// Behind drafts a row is what it would be if they were outputs.
+TEST(RowSamplerTest, DraftsCountAsOutputsForTheirPositionsAlone) {
+  SamplingParams params;
+  params.frequency_penalty = 0.5f;
+  params.min_tokens = 4;
+  params.bad_words = {{7, 8, 9}};
+  params.seed = 11;
+  const std::vector<TokenId> outputs = {5, 3, 7, 8, 3};
+  const auto observe = [&](RowSampler& sampler, size_t count) {
+    sampler.Reset(params, 2, {20}, 100);
+    sampler.Observe(5, false);
+    for (size_t i = 0; i < count; ++i) sampler.Observe(outputs[i], true);
+  };
+  RowSampler drafting;
+  observe(drafting, 2);
+  const kernels::SampleRow before = drafting.Row(std::span(outputs).first(2));
+  std::vector<kernels::SampleRow> rows;
+  for (size_t drafted = 1; drafted <= 3; ++drafted) {
+    rows.push_back(drafting.DraftRow(std::span(outputs).first(2 + drafted), drafted));
+  }
+  const auto counts = [](const kernels::SampleRow& row) {
+    std::map<int32_t, int32_t> by_id;
+    for (const kernels::TokenCount& count : row.token_counts) by_id[count.id] = count.output_count;
+    return by_id;
+  };
+  for (size_t drafted = 1; drafted <= 3; ++drafted) {
+    SCOPED_TRACE(drafted);
+    RowSampler accepted;
+    observe(accepted, 2 + drafted);
+    const kernels::SampleRow want = accepted.Row(std::span(outputs).first(2 + drafted));
+    const kernels::SampleRow& row = rows[drafted - 1];
+    EXPECT_EQ(row.output_index, want.output_index);
+    EXPECT_EQ(row.choice, want.choice);
+    EXPECT_EQ(row.seed, want.seed);
+    EXPECT_EQ(Ids(row.banned_ids), Ids(want.banned_ids));
+    EXPECT_EQ(counts(row), counts(want));
+  }
+  // Nothing of them stays.
+  EXPECT_EQ(counts(before), (std::map<int32_t, int32_t>{{3, 1}, {5, 1}}));
+  EXPECT_EQ(Ids(before.banned_ids), (std::vector<int32_t>{20}));
 }
 
 // Sequences forbidden by `transformers` (tests/kernels/fixtures/make_logits_processors.py).

@@ -29,9 +29,9 @@ TEST(EngineSim, EveryPromiseIsKeptUnderEverySeed) {
   }
   if (!all) return;
   if (QUIRE_SIM_LIVES < 1000) {  // what a device has to do with
-    for (const char* what :
-         {"failed steps", "devices lost in a step", "preemptions", "cached", "recomputed",
-          "resumes", "beam searches", "constrained rows", "scored in parts"}) {
+    for (const char* what : {"failed steps", "devices lost in a step", "preemptions", "cached",
+                             "recomputed", "resumes", "beam searches", "constrained rows",
+                             "scored in parts", "accepted of the drafted"}) {
       EXPECT_GE(coverage.counts[what], 1u) << what;
     }
     return;
@@ -64,6 +64,8 @@ TEST(EngineSim, EveryPromiseIsKeptUnderEverySeed) {
                            "probes",
                            "beam searches",
                            "constrained rows",
+                           "drafted",
+                           "accepted of the drafted",
                            "snapshots in parts",
                            "snapshots overtaken",
                            "snapshot parts under load",

@@ -1,0 +1,39 @@
+"""Speculation changes nothing that a client sees: each answer is, to the bit, the one of workers without it, also while
+workers are killed."""
+import asyncio
+import random
+
+from client import requests
+from faults_test import all_of, kill_at, nothing_is_held, same, undisturbed
+from fleet import Fleet
+from harness import expect
+
+NGRAM = '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 2, "prompt_lookup_max": 4}'
+ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+
+
+def copying(count, seed, max_tokens=48):
+    """Prompts whose answers repeat them, in part."""
+    draw = random.Random(seed)
+    text = "The little dog ran to the big red ball. The girl saw the little dog. "
+    return [{"model": "demo", "prompt": text * (2 + i % 3), "temperature": draw.choice([0, 0, 0.3]), "ignore_eos": True,
+             "seed": draw.getrandbits(40), "max_tokens": max_tokens, "logprobs": 1} for i in range(count)]
+
+
+async def nothing_shows():
+    bodies = requests(16, seed=31) + copying(16, seed=31)
+    async with Fleet(workers=1) as plain:
+        wanted = await undisturbed(plain, bodies)
+        expect(await plain.workers[0].metric(ACCEPTED) == 0, "nothing is drafted without --speculative-config")
+    async with Fleet(workers=2, worker_flags=(f"--speculative-config={NGRAM}",)) as fleet:
+        same(bodies, await all_of(fleet.router.port, bodies), wanted, "drafted")
+        accepted = sum([await worker.metric(ACCEPTED) for worker in fleet.workers])
+        expect(accepted > 50, f"drafts were accepted: {accepted}")
+        for turn, k in enumerate((1, 7, 19)):
+            await kill_at(fleet, fleet.workers[turn % 2], bodies, wanted, k)
+        await nothing_is_held(fleet)
+        print(f"{accepted:.0f} drafted tokens accepted in {len(bodies)} answers")
+
+
+def test_answers_are_those_without_speculation_through_kills():
+    asyncio.run(nothing_shows())

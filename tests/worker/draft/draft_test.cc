@@ -1,0 +1,163 @@
+// What drafters propose, how many drafts pay, and what --speculative-config may say.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "worker/core/step_plan.h"
+#include "worker/draft/draft_history.h"
+#include "worker/draft/speculation.h"
+
+namespace quire {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+
+// What a drafter proposes for one row.
+Tokens Propose(Drafter& drafter, const Tokens& tokens, int32_t prompt_length, int32_t wanted,
+               const Tokens& prediction = {}, uint64_t sequence = 1) {
+  Tokens drafts;
+  const SamplingParams sampling;
+  const DraftRow row{.sequence = sequence,
+                     .tokens = tokens,
+                     .prompt_length = prompt_length,
+                     .choice = 0,
+                     .sampling = &sampling,
+                     .prediction = prediction,
+                     .wanted = wanted,
+                     .drafts = &drafts};
+  drafter.Propose({&row, 1});
+  return drafts;
+}
+
+TEST(NgramDrafterTest, ProposesWhatFollowedTheSameTokens) {
+  NgramDrafter drafter({.min_tokens = 2, .max_tokens = 4});
+  EXPECT_EQ(Propose(drafter, {1, 2, 3, 4, 5, 1, 2}, 5, 3), (Tokens{3, 4})) << "two agree";
+  EXPECT_EQ(Propose(drafter, {1, 2, 3, 4, 5, 1, 2, 3}, 5, 2), (Tokens{4, 5}));
+  EXPECT_EQ(Propose(drafter, {1, 2, 3, 4, 5, 1, 2, 3, 9}, 5, 3), (Tokens{}));
+}
+
+TEST(NgramDrafterTest, TheLongestAgreementWinsThenTheLatest) {
+  NgramDrafter drafter({.min_tokens = 1, .max_tokens = 3});
+  // "7 8 → 1" once, "8 → 2" later: two tokens agree with the first place.
+  EXPECT_EQ(Propose(drafter, {7, 8, 1, 6, 8, 2, 5, 7, 8}, 7, 1), (Tokens{1}));
+  EXPECT_EQ(Propose(drafter, {3, 4, 9, 3, 5, 9, 3}, 6, 1, {}, 2), (Tokens{5}));
+}
+
+TEST(NgramDrafterTest, ARepetitionGoesOnPastTheEnd) {
+  NgramDrafter drafter({.min_tokens = 2, .max_tokens = 2});
+  EXPECT_EQ(Propose(drafter, {4, 4, 4}, 1, 5), (Tokens{4, 4, 4, 4, 4}));
+  EXPECT_EQ(Propose(drafter, {1, 2, 3, 1, 2, 3, 1, 2}, 1, 7, {}, 2), (Tokens{3, 1, 2, 3, 1, 2, 3}));
+}
+
+TEST(NgramDrafterTest, APredictionIsFollowedFromItsStartAndFoundAgain) {
+  NgramDrafter drafter({.min_tokens = 2, .max_tokens = 3});
+  const Tokens prediction = {10, 11, 12, 13, 14, 15};
+  EXPECT_EQ(Propose(drafter, {1, 2, 10}, 2, 3, prediction), (Tokens{11, 12, 13}));
+  EXPECT_EQ(Propose(drafter, {1, 2, 10, 11, 99}, 2, 3, prediction), (Tokens{}));
+  EXPECT_EQ(Propose(drafter, {1, 2, 10, 11, 99, 12, 13}, 2, 9, prediction), (Tokens{14, 15}));
+}
+
+// Against the plainest search, over texts of a few letters.
+TEST(NgramDrafterTest, FindsWhatASearchOfTheWholeTextFinds) {
+  std::mt19937_64 rng(3);
+  NgramDrafter drafter({.min_tokens = 3, .max_tokens = 3});
+  Tokens text;
+  int found = 0;
+  for (int i = 0; i < 3000; ++i) {
+    text.push_back(static_cast<TokenId>(rng() % 6));
+    const Tokens drafts = Propose(drafter, text, 1, 1);
+    Tokens want;
+    for (size_t at = text.size() - 1; at-- > 2 && text.size() > 3;) {
+      if (!std::equal(text.end() - 3, text.end(), text.begin() + static_cast<ptrdiff_t>(at) - 2)) {
+        continue;
+      }
+      want = {text[at + 1]};
+      break;
+    }
+    // A table of hashes may name places with another ending first, and the drafter looks at few.
+    if (!drafts.empty() || i < 200) {
+      ASSERT_EQ(drafts, want) << i;
+    }
+    found += !drafts.empty();
+  }
+  EXPECT_GT(found, 2000);
+}
+
+TEST(DraftHistoryTest, ARowAloneDraftsWhileItIsRightAndStopsWhenItIsNot) {
+  DraftHistory history;
+  const auto wanted = [&history](double rows) {
+    DraftStep step{.micros = 1000, .tokens = rows};
+    return WorthDrafting(history.Chance(), 100, 8, step);
+  };
+  EXPECT_EQ(wanted(1), 8) << "a row begins with what is configured";
+  EXPECT_EQ(wanted(10), 0) << "in a full batch a token costs what it brings";
+  int64_t length = 100;
+  for (int i = 0; i < 20; ++i) history.Add(4, 0, ++length);
+  EXPECT_EQ(wanted(1), 0);
+  EXPECT_FALSE(history.ProbeDue(length + kDraftProbeTokens - 1));
+  EXPECT_TRUE(history.ProbeDue(length + kDraftProbeTokens));
+  for (int i = 0; i < 4; ++i) history.Add(2, 2, ++length);
+  EXPECT_GE(wanted(1), 4) << "it comes back";
+}
+
+TEST(SpeculationTest, ReadsWhatVllmReads) {
+  const auto ngram = ParseSpeculation(
+      R"({"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4,
+          "prompt_lookup_min": 2})");
+  ASSERT_TRUE(ngram.ok()) << StatusMessage(ngram.status());
+  EXPECT_EQ(ngram->num_speculative_tokens, 5);
+  EXPECT_EQ(ngram->ngram.min_tokens, 2);
+  EXPECT_EQ(ngram->ngram.max_tokens, 4);
+  EXPECT_NE(MakeDrafter(*ngram), nullptr);
+  const auto one = ParseSpeculation(
+      R"({"method": "ngram", "num_speculative_tokens": 1, "prompt_lookup_max": 3})");
+  ASSERT_TRUE(one.ok());
+  EXPECT_EQ(one->ngram.min_tokens, 3);
+  const auto none = ParseSpeculation("");
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(MakeDrafter(*none), nullptr);
+}
+
+TEST(SpeculationTest, RefusesByNameWithWhatWorks) {
+  const auto refused = [](const char* text, std::string_view key, std::string_view hint) {
+    const auto parsed = ParseSpeculation(text);
+    ASSERT_FALSE(parsed.ok()) << text;
+    const std::string message = StatusMessage(parsed.status());
+    EXPECT_NE(message.find(key), std::string::npos) << message;
+    EXPECT_NE(message.find(hint), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos);
+  };
+  refused("{", "", "");
+  refused("[]", "its value", "object");
+  refused(R"({"num_speculative_tokens": 2})", "method", "ngram");
+  refused(R"({"method": "eagle3", "num_speculative_tokens": 2})", "eagle3", "ngram");
+  refused(R"({"method": "ngram"})", "num_speculative_tokens", "1 to 32");
+  refused(R"({"method": "ngram", "num_speculative_tokens": 33})", "num_speculative_tokens", "32");
+  refused(R"({"method": "ngram", "num_speculative_tokens": 0})", "num_speculative_tokens", "32");
+  refused(R"({"method": "ngram", "num_speculative_tokens": 2, "foo": 1})", "foo",
+          "prompt_lookup_max");
+  refused(
+      R"({"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_min": 4,
+          "prompt_lookup_max": 3})",
+      "prompt_lookup_min", "3");
+  refused(R"({"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 33})",
+          "prompt_lookup_max", "32");
+}
+
+TEST(SpeculationTest, DraftsAreAcceptedUpToTheFirstDifference) {
+  const Tokens drafts = {4, 5, 6};
+  const auto samples = [](std::initializer_list<TokenId> tokens) {
+    std::vector<SampledToken> list;
+    for (const TokenId token : tokens) list.emplace_back().token = token;
+    return list;
+  };
+  EXPECT_EQ(AcceptedDrafts(drafts, samples({4, 5, 6, 7})), 3u);
+  EXPECT_EQ(AcceptedDrafts(drafts, samples({4, 9, 6, 7})), 1u);
+  EXPECT_EQ(AcceptedDrafts(drafts, samples({-1, 5, 6, 7})), 0u);
+  EXPECT_EQ(AcceptedDrafts({}, samples({1})), 0u);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,41 @@
+// A drafter proposes the next tokens of rows from what they hold; the target decides which of them
+// are right. Whatever it proposes, no answer changes: a bad proposal costs time alone.
+//
+// Owner: the engine's creator; called from the engine's thread only. Each way of drafting is one
+// file, with a line in the table of speculation.cc.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/wire/sampling.h"
+
+namespace quire {
+
+// A row that may be drafted for.
+struct DraftRow {
+  uint64_t sequence = 0;            // never used twice
+  std::span<const TokenId> tokens;  // all of its tokens; outputs from `prompt_length` on
+  int32_t prompt_length = 0;
+  uint32_t choice = 0;
+  const SamplingParams* sampling = nullptr;  // the noise of its outputs, too
+  std::span<const TokenId> prediction;       // what the client expects as its outputs; may be empty
+  int32_t wanted = 0;                        // at most so many
+  std::vector<TokenId>* drafts = nullptr;    // empty; the answer
+};
+
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+
+  // Fills in the rows' drafts, each from its own row alone; none for a row is an answer too.
+  virtual void Propose(std::span<const DraftRow> rows) = 0;
+  // The sequence has ended.
+  virtual void Forget(uint64_t sequence) = 0;
+  // Microseconds of the engine's thread that a drafted token takes, at most about.
+  virtual double TokenMicros() const { return 0; }
+};
+
+}  // namespace quire

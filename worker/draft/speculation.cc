@@ -1,0 +1,133 @@
+#include "worker/draft/speculation.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "common/check.h"
+#include "common/json/json.h"
+#include "worker/core/step_plan.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kMaxTextBytes = 64 << 10;
+constexpr size_t kMaxTextDepth = 4;
+
+constexpr std::string_view kMethodKey = "method";
+constexpr std::string_view kCountKey = "num_speculative_tokens";
+constexpr std::string_view kLookupMinKey = "prompt_lookup_min";
+constexpr std::string_view kLookupMaxKey = "prompt_lookup_max";
+
+// A number of the object, or `value` as it is where the key is missing.
+absl::Status ReadCount(const json::Object& object, std::string_view key, int32_t most,
+                       int32_t& value) {
+  const json::Value* found = json::Find(object, key);
+  if (found == nullptr) return absl::OkStatus();
+  QUIRE_ASSIGN_OR_RETURN(const int64_t count, json::AsInt(*found, key));
+  if (count < 1 || count > most) {
+    return InvalidArgument(std::string(key) + ": must be 1 to " + std::to_string(most) + ", is " +
+                           std::to_string(count));
+  }
+  value = static_cast<int32_t>(count);
+  return absl::OkStatus();
+}
+
+// As in vLLM: where one of the two is missing it is the other, and both are 5 where both are.
+absl::Status ReadNgram(const json::Object& object, Speculation& to) {
+  int32_t least = 0;
+  int32_t most = 0;
+  QUIRE_RETURN_IF_ERROR(ReadCount(object, kLookupMinKey, kMaxLookupTokens, least));
+  QUIRE_RETURN_IF_ERROR(ReadCount(object, kLookupMaxKey, kMaxLookupTokens, most));
+  if (least == 0) least = most;
+  if (most == 0) most = least;
+  if (least > most) {
+    return InvalidArgument(std::string(kLookupMinKey) + ": must be at most " +
+                           std::string(kLookupMaxKey) + ", which is " + std::to_string(most) +
+                           ", is " + std::to_string(least));
+  }
+  if (least > 0) to.ngram = {least, most};
+  return absl::OkStatus();
+}
+
+struct Method {
+  std::string_view name;
+  std::span<const std::string_view> keys;  // besides those that all have
+  absl::Status (*read)(const json::Object& object, Speculation& to);
+  std::unique_ptr<Drafter> (*make)(const Speculation& speculation);
+};
+
+constexpr std::string_view kNgramKeys[] = {kLookupMinKey, kLookupMaxKey};
+
+constexpr Method kMethods[] = {
+    {"ngram", kNgramKeys, ReadNgram,
+     [](const Speculation& speculation) -> std::unique_ptr<Drafter> {
+       return std::make_unique<NgramDrafter>(speculation.ngram);
+     }},
+};
+
+const Method* FindMethod(std::string_view name) {
+  const auto found = std::find_if(std::begin(kMethods), std::end(kMethods),
+                                  [name](const Method& method) { return method.name == name; });
+  return found == std::end(kMethods) ? nullptr : found;
+}
+
+std::string MethodNames() {
+  std::string names;
+  for (const Method& method : kMethods) {
+    names += (names.empty() ? "" : ", ") + std::string(method.name);
+  }
+  return names;
+}
+
+absl::Status CheckKeys(const json::Object& object, const Method& method) {
+  for (const auto& member : object) {
+    const std::string_view key(member.key().data(), member.key().size());
+    const bool known = key == kMethodKey || key == kCountKey ||
+                       std::find(method.keys.begin(), method.keys.end(), key) != method.keys.end();
+    if (known) continue;
+    std::string keys = std::string(kMethodKey) + ", " + std::string(kCountKey);
+    for (const std::string_view name : method.keys) keys += ", " + std::string(name);
+    return InvalidArgument(std::string(key) + ": is not a key of method " +
+                           std::string(method.name) + ", which has " + keys);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Speculation> ParseSpeculation(std::string_view text) {
+  Speculation to;
+  if (text.empty()) return to;
+  const json::Limits limits{.max_bytes = kMaxTextBytes, .max_depth = kMaxTextDepth};
+  QUIRE_ASSIGN_OR_RETURN(const json::Value value, json::Parse(text, limits));
+  QUIRE_ASSIGN_OR_RETURN(const json::Object* object, json::AsObject(value, "its value"));
+  const json::Value* name = json::Find(*object, kMethodKey);
+  if (name == nullptr) {
+    return InvalidArgument(std::string(kMethodKey) + ": is missing; use one of " + MethodNames());
+  }
+  QUIRE_ASSIGN_OR_RETURN(const std::string_view wanted, json::AsString(*name, kMethodKey));
+  const Method* method = FindMethod(wanted);
+  if (method == nullptr) {
+    return InvalidArgument(std::string(kMethodKey) + ": '" + std::string(wanted) +
+                           "' is not served; use one of " + MethodNames());
+  }
+  QUIRE_RETURN_IF_ERROR(CheckKeys(*object, *method));
+  to.method = std::string(method->name);
+  QUIRE_RETURN_IF_ERROR(ReadCount(*object, kCountKey, kMaxDraftTokens, to.num_speculative_tokens));
+  if (to.num_speculative_tokens == 0) {
+    return InvalidArgument(std::string(kCountKey) + ": is missing; give 1 to " +
+                           std::to_string(kMaxDraftTokens) + ", such as 4");
+  }
+  QUIRE_RETURN_IF_ERROR(method->read(*object, to));
+  return to;
+}
+
+std::unique_ptr<Drafter> MakeDrafter(const Speculation& speculation) {
+  if (speculation.method.empty()) return nullptr;
+  const Method* method = FindMethod(speculation.method);
+  QUIRE_CHECK(method != nullptr);
+  return method->make(speculation);
+}
+
+}  // namespace quire

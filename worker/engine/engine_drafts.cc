@@ -1,0 +1,123 @@
+// Speculation in the engine: which rows are drafted for before a step is planned, and what becomes
+// of the drafts when it is committed. The target samples every position of a draft with the noise
+// of that position, and takes a draft only if it equals that sample: what a router hears does not
+// depend on any of this.
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/planted_bug.h"
+#include "worker/engine/engine_state.h"
+#include "worker/sample/stop_rules.h"
+
+namespace quire {
+namespace {
+
+// Until so many steps with drafts have been measured, their time is not known and drafts are tried.
+constexpr int64_t kLearningSteps = 8;
+
+// Whether the row's next step may hold drafts. Constrained rows have none: their masks follow their
+// samples one by one.
+bool MayDraft(const Choice& choice) {
+  return choice.request != nullptr && !choice.is_beam && !choice.constrained &&
+         !choice.Prefilling() && choice.drafts_in_flight == 0 && choice.OutputCount() > 0 &&
+         choice.OutputsKnown() + 1 < std::min(choice.output_limit, choice.window_end);
+}
+
+}  // namespace
+
+bool Engine::State::LearnsDrafts() const { return draft_steps < kLearningSteps; }
+
+// Rows whose last sample is still in flight wait for it where there is something to draft.
+void Engine::State::ProposeDrafts() {
+  draft_rows.clear();
+  drafting.clear();
+  const StepTimes& times = step_time.times();
+  StepWork work;
+  for (Sequence* const sequence : scheduler.running()) {
+    if (!sequence->Prefilling()) work.AddDecode(sequence->planned);
+  }
+  DraftStep step{times.Predict(work), static_cast<double>(work.decode_rows)};
+  const bool learning = LearnsDrafts();
+  for (Sequence* const sequence : scheduler.running()) {
+    Choice& choice = static_cast<Choice&>(*sequence);
+    if (choice.drafts_in_flight > 0) continue;
+    choice.drafts.clear();
+    choice.awaits_sample = false;
+    if (!MayDraft(choice)) continue;
+    const double micros = times.row_us +
+                          times.context_us * static_cast<double>(choice.tokens.size()) +
+                          options.drafter->TokenMicros();
+    int32_t wanted =
+        WorthDrafting(choice.drafted.Chance(), learning ? 0 : micros, options.max_drafts, step);
+    if (wanted == 0 && choice.drafted.ProbeDue(choice.OutputCount())) wanted = 1;
+    if (wanted == 0) continue;
+    draft_rows.push_back({.sequence = choice.id,
+                          .tokens = choice.tokens,
+                          .prompt_length = choice.prompt_length,
+                          .choice = choice.choice,
+                          .sampling = choice.sampling,
+                          .prediction = {},
+                          .wanted = wanted + choice.samples_in_flight,
+                          .drafts = &choice.drafts});
+    drafting.push_back(&choice);
+  }
+  if (draft_rows.empty()) return;
+  options.drafter->Propose(draft_rows);
+  for (Choice* const choice : drafting) {
+    if (choice->samples_in_flight == 0 || choice->drafts.empty()) continue;
+    choice->drafts.clear();
+    choice->awaits_sample = true;
+    choice->plain_end = 0;
+  }
+}
+
+// Of the samples of a row with drafts: those up to the first that differs from its draft or ends
+// the choice, itself included.
+size_t Engine::State::SamplesToTake(const Choice& choice, std::span<const TokenId> drafts,
+                                    std::span<const SampledToken> samples) const {
+  const size_t most = AcceptedDrafts(drafts, samples) + 1;
+  const StopRules rules{choice.end_ids, choice.min_tokens, choice.output_limit};
+  for (size_t i = 0; i + 1 < most; ++i) {
+    const int64_t count = choice.OutputCount() + static_cast<int64_t>(i) + 1;
+    if (QUIRE_BUG(stop_inside_drafts_ignored)) break;
+    if (CheckStop(rules, samples[i].token, count).has_value()) return i + 1;
+  }
+  return most;
+}
+
+void Engine::State::CommitDrafted(Choice& choice, const PlannedRow& row,
+                                  std::span<const SampledToken> samples, int64_t now_us) {
+  const std::span<const TokenId> drafts =
+      std::span(choice.drafts).first(static_cast<size_t>(row.draft_count));
+  const size_t taken = SamplesToTake(choice, drafts, samples);
+  const int64_t before = choice.OutputCount();
+  scheduler.CommitDrafts(row, drafts.first(taken - 1));
+  if (!scheduler.CommitRow(row, samples[taken - 1].token)) {
+    // It ended while the step ran, and one sample was counted then.
+    ++totals.generated_tokens;
+    ++totals.discarded_tokens;
+    return;
+  }
+  NoteDrafts(choice, drafts.size(), taken - 1);
+  for (size_t i = 0; i < taken; ++i) {
+    QUIRE_CHECK_MSG(!choice.ended, "a sample behind the end of its choice is taken");
+    CommitSample(choice, samples[i], before + static_cast<int64_t>(i) + 1, now_us);
+    if (i + 1 == taken && taken > 1 && !choice.ended && QUIRE_BUG(bonus_token_told_twice)) {
+      CommitSample(choice, samples[i], before + static_cast<int64_t>(i) + 2, now_us);
+    }
+  }
+}
+
+void Engine::State::NoteDrafts(Choice& choice, size_t drafted, size_t accepted) {
+  QUIRE_CHECK(drafted >= 1 && drafted <= totals.accepted_at.size() && accepted <= drafted);
+  ++totals.draft_rows;
+  totals.draft_tokens += drafted;
+  totals.accepted_draft_tokens += accepted;
+  for (size_t i = 0; i < accepted; ++i) ++totals.accepted_at[i];
+  choice.draft_tokens += static_cast<uint32_t>(drafted);
+  choice.accepted_draft_tokens += static_cast<uint32_t>(accepted);
+  choice.drafted.Add(static_cast<int64_t>(drafted), static_cast<int64_t>(accepted),
+                     choice.OutputCount());
+}
+
+}  // namespace quire
