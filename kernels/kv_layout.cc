@@ -59,17 +59,19 @@ KvSlot SlotOf(const KvShape& shape) {
   const int64_t half = shape.kv_heads * slot.head_elements * KvElementBytes(shape.type);
   const int64_t scales =
       shape.type == KvType::kFp8 ? int64_t{shape.kv_heads} * shape.block_size * 4 : 0;
-  slot.values = half;
-  slot.key_scales = 2 * half;
-  slot.value_scales = slot.key_scales + scales;
+  // Latents are key and value at once.
+  slot.values = shape.latents ? 0 : half;
+  slot.key_scales = slot.values + half;
+  slot.value_scales = slot.key_scales + (shape.latents ? 0 : scales);
   slot.bytes = slot.value_scales + scales;
   return slot;
 }
 
 KvSlot SlotOf(const KvLayout& layout, int layer) {
   const KvKind& kind = layout.kinds[layout.groups[layout.layers[layer].group].kind];
-  return SlotOf(ShapeOfKind(
-      {layout.block_size, layout.kv_heads, layout.head_dim, layout.type, layout.full}, kind));
+  return SlotOf(ShapeOfKind({layout.block_size, layout.kv_heads, layout.head_dim, layout.type,
+                             layout.full, layout.latents},
+                            kind));
 }
 
 KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape) {
@@ -79,6 +81,7 @@ KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape) {
   layout.head_dim = shape.head_dim;
   layout.type = shape.type;
   layout.full = shape.full;
+  layout.latents = shape.latents;
   if (windows.empty()) return layout;
 
   if (std::find(windows.begin(), windows.end(), 0) != windows.end()) KindOf(layout.kinds, 0);

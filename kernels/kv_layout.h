@@ -12,6 +12,8 @@
 //    may order the elements of a head's tokens as it likes (the CPU's keys are [token /
 //    16][dim][16]). fp8 adds [scales of keys][scales of values], each float32 [KV head][token];
 //    kv_fp8.h says what an element and a scale mean.
+// 5. Where pages hold latents, a slot is [token][head_dim padded to 16 elements] alone, and fp8 has
+//    one scale for each token.
 #pragma once
 
 #include <cstdint>
@@ -62,6 +64,7 @@ struct KvLayout {
   int head_dim = 0;
   KvType type = KvType::kF32;
   KvHeads full;                      // as in KvShape
+  bool latents = false;              // as in KvShape
   int layers_per_group = 0;          // the most of all kinds
   std::vector<KvLayerPlace> layers;  // by attention layer of the model
   std::vector<KvGroup> groups;
@@ -76,6 +79,8 @@ struct KvShape {
   KvType type = KvType::kF32;
   // Of layers with full attention, where those with a window have other heads; 0: all are alike.
   KvHeads full = {};
+  // One row for each token, which is key and value: kv_heads is 1.
+  bool latents = false;
 };
 
 // The places of the parts of one layer, in bytes from its slot's begin; slot i of a page begins at

@@ -91,6 +91,35 @@ class OpChecker {
     Rows(op.logits, true);
   }
   void operator()(const AllReduceOp& op) { Width(op.buffer); }
+  void operator()(const LatentAppendOp& op) {
+    Same(Width(op.queries), int64_t{op.heads} * op.query_dim, "width of queries");
+    Same(Width(op.latents), op.rank + op.rope_dim, "width of latents");
+    Vector(op.norm, op.rank, "norm");
+    Latents(op.heads, op.rank, op.rope_dim, op.layer);
+    if (op.rope_dim < 2 || op.rope_dim > op.query_dim) Complain("a query has no part that turns");
+    RopeOf(op.rope, op.rope_dim);
+    if (error_.empty()) Same(program_.ropes[op.rope].rotary_dim, op.rope_dim, "rotary_dim");
+    Rows(op.queries, false);
+    Rows(op.latents, false);
+  }
+  void operator()(const HeadLinearOp& op) {
+    const auto heads = static_cast<int64_t>(op.weights.size());
+    const Weight* first = heads == 0 ? nullptr : Find(op.weights.front(), "weight");
+    if (first == nullptr) return Complain("no heads");
+    const int64_t rest = Width(op.in) / heads - first->cols;
+    if (rest < 0) Complain("heads of in are narrower than their weights");
+    Same(Width(op.in), heads * (first->cols + rest), "width of in");
+    Same(Width(op.out), heads * (first->rows + rest), "width of out");
+    for (const WeightId id : op.weights) Matrix(id, first->rows, first->cols, "weight");
+    SameRows(op.in, op.out);
+  }
+  void operator()(const LatentAttentionOp& op) {
+    Same(Width(op.queries), int64_t{op.heads} * (op.rank + op.rope_dim), "width of queries");
+    Same(Width(op.out), int64_t{op.heads} * op.rank, "width of out");
+    Latents(op.heads, op.rank, op.rope_dim, op.layer);
+    Rows(op.queries, false);
+    Rows(op.out, false);
+  }
   void operator()(const MoeOp& op) {
     const int width = Width(op.in);
     const auto count = static_cast<int64_t>(op.experts.size());
@@ -200,6 +229,11 @@ class OpChecker {
     Same(kv_heads, full ? program_.full.kv_heads : program_.kv_heads, "kv_heads");
     Same(head_dim, full ? program_.full.head_dim : program_.head_dim, "head_dim");
   }
+  void Latents(int heads, int rank, int rope_dim, int layer) {
+    if (!program_.latents || rank < 1) Complain("pages hold no latents");
+    Heads(heads, 1, rank + rope_dim, layer);
+    if (error_.empty() && program_.layer_windows[layer] != 0) Complain("latents have no window");
+  }
   void RopeOf(int id, int head_dim) {
     if (id < 0 || static_cast<size_t>(id) >= program_.ropes.size()) {
       return Complain("rope " + std::to_string(id) + " does not exist");
@@ -221,9 +255,10 @@ class OpChecker {
 }  // namespace
 
 const char* OpName(const Op& op) {
-  constexpr const char* kNames[] = {"embed",      "norm",        "linear",       "rope_append",
-                                    "attention",  "gather_rows", "logits",       "sample",
-                                    "all_reduce", "moe",         "head_squares", "slice_gate"};
+  constexpr const char* kNames[] = {
+      "embed",        "norm",       "linear",        "rope_append", "attention",
+      "gather_rows",  "logits",     "sample",        "all_reduce",  "moe",
+      "head_squares", "slice_gate", "latent_append", "head_linear", "latent_attention"};
   return kNames[op.index()];
 }
 

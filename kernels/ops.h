@@ -17,6 +17,12 @@
 //   all_reduce   buffer [R, w], in place
 //   head_squares qkv as above → out [T, 2]
 //   moe          in [T, w], router [experts, w], each expert [2 i, w] and [w, i] → out [T, w]
+//
+//   latent_append     queries [T, heads · query_dim], latents [T, rank + rope_dim], norm [rank]
+//                     → queries, latents, layer's pages
+//   head_linear       in [R, heads · (k + r)], weight of each head [m, k] → out [R, heads · (m +
+//   r)] latent_attention  queries [T, heads · (rank + rope_dim)], the layer's pages
+//                     → out [T, heads · rank]
 #pragma once
 
 #include <string>

@@ -21,6 +21,7 @@
 
 #include "kernels/attention_ops.h"
 #include "kernels/kv_layout.h"
+#include "kernels/latent_ops.h"
 #include "kernels/program_ids.h"
 #include "kernels/routing_rule.h"
 #include "kernels/tensor.h"
@@ -136,7 +137,8 @@ struct MoeOp {
 };
 
 using Op = std::variant<EmbedOp, NormOp, LinearOp, RopeAppendOp, AttentionOp, GatherRowsOp,
-                        LogitsOp, SampleOp, AllReduceOp, MoeOp, HeadSquaresOp, SliceGateOp>;
+                        LogitsOp, SampleOp, AllReduceOp, MoeOp, HeadSquaresOp, SliceGateOp,
+                        LatentAppendOp, HeadLinearOp, LatentAttentionOp>;
 
 // Rotation angles: position p turns pair i by p * inverse_frequency[i]; cos and sin are multiplied
 // by attention_factor. Pairs are (i, i + rotary_dim / 2) ("NeoX" order). rotary_dim ≤ head_dim.
@@ -163,12 +165,13 @@ struct StepProgram {
   int kv_heads = 0;                // of this rank
   int head_dim = 0;
   KvHeads full;  // of layers with full attention, where those with a window have other heads
+  bool latents = false;  // pages hold latents of head_dim elements; kv_heads is 1
   std::vector<Op> ops;
 };
 
 // What the pages of a program hold.
 inline KvShape KvShapeOf(const StepProgram& program, int block_size, KvType type) {
-  return {block_size, program.kv_heads, program.head_dim, type, program.full};
+  return {block_size, program.kv_heads, program.head_dim, type, program.full, program.latents};
 }
 
 inline VocabularySlice VocabularyOf(const StepProgram& program) {

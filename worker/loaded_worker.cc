@@ -449,7 +449,7 @@ PlanReport WorkerLoader::Steps::Report() const {
   report.plan = memory_plan_;
   report.quantisation = model::QuantisationText(model);
   report.weights = worker_->backend->FormsOfWeights(model.program);
-  report.step_weights = WeightsOfStep(model.program, memory_plan_.weight_bytes);
+  DescribeProgram(model.program, report);
   report.bandwidth_is_measured = config_.plan_bandwidth.value == 0 && device_.gpus.empty();
   if (!report.bandwidth_is_measured) {  // unknown for a GPU that is only planned for
     report.read_bytes_per_second = static_cast<double>(config_.plan_bandwidth.value);

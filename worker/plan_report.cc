@@ -91,6 +91,44 @@ StepWeights WeightsOfStep(const kernels::StepProgram& program, int64_t weight_by
           static_cast<int64_t>(experts * packed), experts > 0 ? chosen / experts : 0.0};
 }
 
+int64_t CacheBytesOfToken(const kernels::KvLayout& kv) {
+  kernels::KvShape shape{.block_size = kv.block_size,
+                         .kv_heads = kv.kv_heads,
+                         .head_dim = kv.head_dim,
+                         .type = kv.type,
+                         .latents = kv.latents};
+  if (kv.full.kv_heads > 0) {
+    shape.kv_heads = kv.full.kv_heads;
+    shape.head_dim = kv.full.head_dim;
+  }
+  int64_t layers = 0;
+  for (const kernels::KvGroup& group : kv.groups) {
+    if (kv.kinds[static_cast<size_t>(group.kind)].window == 0) layers += group.layers;
+  }
+  return layers * kernels::SlotOf(shape).bytes / kv.block_size;
+}
+
+int64_t HeadBytesOfToken(const kernels::StepProgram& program, kernels::KvType type) {
+  int64_t elements = 0;
+  kernels::BufferId summed = kernels::kNoId;
+  for (const kernels::Op& op : program.ops) {
+    if (const auto* append = std::get_if<kernels::LatentAppendOp>(&op)) {
+      elements += int64_t{append->heads} * append->query_dim;
+    } else if (const auto* attention = std::get_if<kernels::LatentAttentionOp>(&op)) {
+      summed = attention->out;
+    } else if (const auto* heads = std::get_if<kernels::HeadLinearOp>(&op);
+               heads != nullptr && heads->in == summed) {
+      elements += program.buffers[static_cast<size_t>(heads->out)].width;
+    }
+  }
+  return elements * program.ranks * kernels::KvElementBytes(type);
+}
+
+void DescribeProgram(const kernels::StepProgram& program, PlanReport& report) {
+  report.head_bytes_per_token = HeadBytesOfToken(program, report.request.kv.type);
+  report.step_weights = WeightsOfStep(program, report.plan.weight_bytes);
+}
+
 int64_t LongestContext(const load::MemoryRequest& request, int64_t pages, int64_t longest) {
   int64_t low = 0, high = longest;
   while (low < high) {
@@ -144,6 +182,8 @@ std::string PlanJson(const PlanReport& report) {
   line["constraint_bytes"] = plan.constraint_bytes;
   line["free_bytes"] = plan.free_bytes;
   line["page_bytes"] = request.kv.page_bytes;
+  line["cache_bytes_per_token"] = CacheBytesOfToken(request.kv);
+  if (request.kv.latents) line["head_bytes_per_token"] = report.head_bytes_per_token;
   line["kv_cache_dtype"] = kernels::KvTypeName(request.kv.type);
   line["page_count"] = plan.page_count;
   line["pages_per_sequence"] = plan.pages_per_sequence;

@@ -37,6 +37,7 @@ struct PlanReport {
   load::MemoryPlan plan;
   std::string quantisation;           // of the checkpoint, for people; empty: it is not
   kernels::WeightForms weights;       // of a device that may keep or expand quantised weights
+  int64_t head_bytes_per_token = 0;   // what HeadBytesOfToken says
   StepWeights step_weights;           // that one decode step reads
   double read_bytes_per_second = 0;   // of memory, by all threads together; 0: unknown
   bool bandwidth_is_measured = true;  // false: it was set by a flag
@@ -44,6 +45,17 @@ struct PlanReport {
 
 // Everything except an embedding table that is not also the head; a step reads one row of that.
 StepWeights WeightsOfStep(const kernels::StepProgram& program, int64_t weight_bytes);
+
+// What a token of context takes in the pages of all full layers, of one rank: all of it in a model
+// without windows.
+int64_t CacheBytesOfToken(const kernels::KvLayout& kv);
+
+// Where pages hold latents: what keys and values of all heads would take in their place, of all
+// ranks. Otherwise 0.
+int64_t HeadBytesOfToken(const kernels::StepProgram& program, kernels::KvType type);
+
+// Fills in what follows from the program, once request and plan are there.
+void DescribeProgram(const kernels::StepProgram& program, PlanReport& report);
 
 // The longest sequence whose pages fit into `pages`, at most `longest`.
 int64_t LongestContext(const load::MemoryRequest& request, int64_t pages, int64_t longest);

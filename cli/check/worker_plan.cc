@@ -79,6 +79,12 @@ absl::StatusOr<WorkerPlan> ParseWorkerPlan(const std::string& json_line) {
     plan.expert_bytes = read.Int("expert_bytes");
     plan.step_weight_bytes = read.Int("step_weight_bytes");
   }
+  if (json::Find(*object, "cache_bytes_per_token") != nullptr) {
+    plan.cache_bytes_per_token = read.Int("cache_bytes_per_token");
+  }
+  if (json::Find(*object, "head_bytes_per_token") != nullptr) {
+    plan.head_bytes_per_token = read.Int("head_bytes_per_token");
+  }
   plan.context = read.Int("context");
   plan.max_model_len = read.Int("max_model_len");
   plan.max_num_seqs = read.Int("max_num_seqs");
@@ -137,6 +143,11 @@ std::string WorkerPlanText(const WorkerPlan& plan) {
   Append(out, "  kv cache",
          BytesText(static_cast<double>(plan.kv_bytes)) + ", " + std::to_string(plan.page_count) +
              " pages of " + std::to_string(plan.block_size) + " tokens");
+  if (plan.head_bytes_per_token > 0) {
+    Append(out, "",
+           std::to_string(plan.cache_bytes_per_token) + " bytes of latents per token; keys and " +
+               "values of all heads would take " + std::to_string(plan.head_bytes_per_token));
+  }
   if (plan.constraint_bytes > 0) {
     Append(out, "  grammars", "at most " + BytesText(static_cast<double>(plan.constraint_bytes)));
   }

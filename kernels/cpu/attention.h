@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/attention_frame.h"
+#include "kernels/cpu/attention_latents.h"
 #include "kernels/cpu/attention_tile.h"
 
 namespace quire::kernels::cpu {
@@ -28,7 +29,7 @@ void MergeSpan(const AttentionFrame& f) {
     V::Store(sum, V::Fma(V::Load(f.span.sum + 16 * r), take, V::Mul(V::Load(sum), keep)));
     float* out = f.all.out + r * f.dim;
     const float* from = f.span.out + r * f.dim;
-    for (int64_t d = 0; d < f.dim; d += 16) {
+    for (int64_t d = 0; d < f.value_dim; d += 16) {
       V::Store(out + d, V::Fma(V::Load(from + d), take, V::Mul(V::Load(out + d), keep)));
     }
     f.all.maximum[r] = top;
@@ -40,10 +41,10 @@ void WriteOut(const AttentionFrame& f) {
   for (int r = 0; r < f.rows; ++r) {
     const int token = f.row->first_token + f.task->token_begin + r / f.group;
     const int head = f.task->kv_head * f.group + r % f.group;
-    float* out = f.job->out + token * f.job->out_stride + head * f.job->head_dim;
+    float* out = f.job->out + token * f.job->out_stride + head * f.job->value_dim;
     const auto sum = V::Set(V::ReduceAdd(V::Load(f.all.sum + 16 * r)));
-    for (int d = 0; d < f.job->head_dim; d += 16) {
-      StoreUpTo<V>(out + d, V::Div(V::Load(f.all.out + r * f.dim + d), sum), f.job->head_dim - d);
+    for (int d = 0; d < f.job->value_dim; d += 16) {
+      StoreUpTo<V>(out + d, V::Div(V::Load(f.all.out + r * f.dim + d), sum), f.job->value_dim - d);
     }
   }
 }
@@ -72,8 +73,13 @@ void Attend(const AttentionJob& job, const AttentionTask& task, float* scratch) 
     const int span_end = std::min(end, (span + 1) * kSpanKeys);
     int key = std::max(begin, span * kSpanKeys) / kTileKeys * kTileKeys;
     for (; key < span_end; key += kTileKeys) {
-      PrefetchKeys<V>(f, key + kTileKeys, end);
-      FindKeys<V>(f, key, begin, end);
+      if (job.latents) {
+        PrefetchLatents<V>(f, key + kTileKeys, end);
+        FindLatents<V>(f, key, begin, end);
+      } else {
+        PrefetchKeys<V>(f, key + kTileKeys, end);
+        FindKeys<V>(f, key, begin, end);
+      }
       ScoreTile<V>(f, key, begin, end);
       for (int tile = 0; tile < tiles.count; ++tile) {
         AddTile<V>(f, key, tiles.Begin(tile), tiles.Begin(tile + 1) - tiles.Begin(tile));

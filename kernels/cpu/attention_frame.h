@@ -25,7 +25,8 @@ struct AttentionFrame {
   const BatchRow* row = nullptr;
   int group = 1;
   int rows = 0;
-  int64_t dim = 0;  // padded
+  int64_t dim = 0;        // padded
+  int64_t value_dim = 0;  // of a result, padded
   int first_position = 0;
   float* queries = nullptr;     // tiles of [dim][rows of the tile]
   float* scores = nullptr;      // [rows][64]
@@ -53,6 +54,7 @@ void SetUpFrame(AttentionFrame& f, const AttentionJob& job, const AttentionTask&
   f.group = job.heads / job.kv_heads;
   f.rows = (task.token_end - task.token_begin) * f.group;
   f.dim = PaddedDim(job.head_dim);
+  f.value_dim = PaddedDim(job.value_dim);
   f.first_position = f.row->first_position + task.token_begin;
   auto take = [&scratch](int64_t floats) {
     float* p = scratch;

@@ -101,8 +101,8 @@ void AddValues(const AttentionFrame& f, int row, int64_t dim, int begin, int end
 template <class V, int kRows>
 void AddAllValues(const AttentionFrame& f, int row, int begin, int end) {
   int64_t dim = 0;
-  for (; dim + 32 <= f.dim; dim += 32) AddValues<V, kRows, 2>(f, row, dim, begin, end);
-  if (dim < f.dim) AddValues<V, kRows, 1>(f, row, dim, begin, end);
+  for (; dim + 32 <= f.value_dim; dim += 32) AddValues<V, kRows, 2>(f, row, dim, begin, end);
+  if (dim < f.value_dim) AddValues<V, kRows, 1>(f, row, dim, begin, end);
 }
 
 // Rows of one register tile whose queries see the same keys go together; at the edges of the causal

@@ -44,6 +44,11 @@ struct InputBytes {
 InputBytes InputBytesOf(const StepProgram& program, const ProgramOptions& options, bool int8) {
   InputBytes bytes;
   for (const Op& op : program.ops) {
+    if (const auto* heads = std::get_if<HeadLinearOp>(&op)) {
+      const int64_t k = program.weights[heads->weights.front()].cols;
+      bytes.tiles = std::max(bytes.tiles,
+                             4 * GroupTileFloats(std::max<int64_t>(TileRows(options), 2 * 16), k));
+    }
     const auto* linear = std::get_if<LinearOp>(&op);
     const auto* logits = std::get_if<LogitsOp>(&op);
     if (linear == nullptr && logits == nullptr) continue;
@@ -80,6 +85,9 @@ int64_t ScratchFloats(const StepProgram& program, const ProgramOptions& options)
   const int64_t linear = LinearScratchFloats(std::max(options.max_tokens, options.max_samples));
   int64_t attention = 0;
   for (const Op& op : program.ops) {
+    if (std::holds_alternative<LatentAttentionOp>(op)) {
+      attention = std::max(attention, AttentionScratchFloats(kAttentionRows, 1, program.head_dim));
+    }
     const auto* one = std::get_if<AttentionOp>(&op);
     if (one == nullptr) continue;
     attention =
@@ -92,6 +100,11 @@ int64_t ScratchFloats(const StepProgram& program, const ProgramOptions& options)
 size_t MostAttentionTasks(const StepProgram& program, const ProgramOptions& options) {
   int64_t most = 0;
   for (const Op& op : program.ops) {
+    if (const auto* latent = std::get_if<LatentAttentionOp>(&op)) {
+      // Tasks of more than half their rows, or one for each head of a row.
+      const int64_t rows = int64_t{options.max_tokens} * latent->heads;
+      most = std::max(most, 2 * rows / kAttentionRows + int64_t{options.max_rows} * latent->heads);
+    }
     const auto* attention = std::get_if<AttentionOp>(&op);
     if (attention == nullptr) continue;
     const int tokens = AttentionTokens(attention->heads, attention->kv_heads);
@@ -99,6 +112,18 @@ size_t MostAttentionTasks(const StepProgram& program, const ProgramOptions& opti
     most = std::max(most, pieces * attention->kv_heads);
   }
   return static_cast<size_t>(most);
+}
+
+// Products that run together.
+size_t MostJobs(const StepProgram& program) {
+  size_t most = 0;
+  for (const Op& op : program.ops) {
+    if (const auto* moe = std::get_if<MoeOp>(&op)) most = std::max(most, moe->experts.size());
+    if (const auto* heads = std::get_if<HeadLinearOp>(&op)) {
+      most = std::max(most, heads->weights.size());
+    }
+  }
+  return most;
 }
 
 }  // namespace
@@ -135,7 +160,14 @@ std::vector<WeightRole> FindRoles(const StepProgram& program) {
         MarkMatrix(roles, expert.down, false);
         MarkVector(roles, expert.gate_up_bias);
         MarkVector(roles, expert.down_bias);
-        for (const WeightId id : {expert.gate_up, expert.down}) roles[id].expert = true;
+        for (const WeightId id : {expert.gate_up, expert.down}) roles[id].grouped = true;
+      }
+    } else if (const auto* append = std::get_if<LatentAppendOp>(&op)) {
+      MarkVector(roles, append->norm);
+    } else if (const auto* product = std::get_if<HeadLinearOp>(&op)) {
+      for (const WeightId id : product->weights) {
+        MarkMatrix(roles, id, false);
+        roles[id].grouped = true;
       }
     }
   }
@@ -170,6 +202,7 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
   attention_tasks_.reserve(MostAttentionTasks(program, options));
   moe_ = MoeWorkspace(program, options.max_tokens);
   workspace_bytes_ += moe_.Bytes();
+  group_.Reserve(MostJobs(program));
 }
 
 void CpuProgram::LoadWeights(const StepProgram& program, const ProgramOptions& options) {
@@ -182,8 +215,9 @@ void CpuProgram::LoadWeights(const StepProgram& program, const ProgramOptions& o
     const Weight& weight = program.weights[id];
     if (roles[id].matrix) {
       matrices_[id] = PlanMatrix(weight, roles[id].gated);
-      // Experts multiply float32 activations in every class: their rows are gathered for that.
-      if (roles[id].expert) matrices_[id].takes_int8 = false;
+      // Experts and heads multiply float32 activations in every class: their rows are gathered for
+      // that.
+      if (roles[id].grouped) matrices_[id].takes_int8 = false;
       AllocateMatrix(matrices_[id]);
       PackWeight(weight, matrices_[id], options, total_bytes);
       weight_bytes_ += matrices_[id].memory.size();

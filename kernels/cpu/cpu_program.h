@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/job_group.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/moe_workspace.h"
 #include "kernels/cpu/packed_matrix.h"
@@ -28,9 +29,13 @@ struct WeightRole {
   bool matrix = false;
   bool gated = false;
   bool vector = false;
-  bool expert = false;  // of a mixture
+  bool grouped = false;  // one of many whose products run together
 };
 std::vector<WeightRole> FindRoles(const StepProgram& program);
+
+// How many heads of latent attention one task takes: they read the same keys together. A step of so
+// many tokens gives every thread a task, where that leaves enough of them.
+int LatentHeadsOfTask(int heads, int64_t tokens, int threads);
 
 // Floats of every workspace buffer of a program, in the order of StepProgram::buffers.
 int64_t BufferStride(int width);
@@ -90,6 +95,9 @@ class CpuProgram final : public LoadedProgram {
   void RunOp(const SampleOp& op);
   void RunOp(const AllReduceOp& op);
   void RunOp(const MoeOp& op);
+  void RunOp(const LatentAppendOp& op);
+  void RunOp(const HeadLinearOp& op);
+  void RunOp(const LatentAttentionOp& op);
 
   bool NeedsTiles(const LinearJob& job) const;
   int TileCount(const LinearJob& job) const;
@@ -97,6 +105,10 @@ class CpuProgram final : public LoadedProgram {
   void QuantiseRows(LinearJob& job);
   void Route(const MoeOp& op, int begin, int tokens);
   void RunMoeSlice(const MoeOp& op, int begin, int tokens);
+  void RunAttention(const AttentionJob& job);
+  // Products that have been added since Clear, shared out together.
+  void AddToGroup(LinearJob job, float* tiles);
+  void RunGroup();
   void RunExperts(const MoeOp& op, const LinearJob& job, WeightId MoeOp::Expert::*matrix,
                   WeightId MoeOp::Expert::*bias);
   LayerPages PagesOf(int layer) const;
@@ -114,6 +126,9 @@ class CpuProgram final : public LoadedProgram {
   // `least`.
   template <class Task>
   void Share(int count, int least, const Task& task);
+  // The same over the step's tokens: task(row, begin, end) for the parts of its rows.
+  template <class Task>
+  void ShareRows(int least, const Task& task);
 
   const KernelTable& kernels_;
   ThreadPool& pool_;
@@ -145,6 +160,7 @@ class CpuProgram final : public LoadedProgram {
   std::unique_ptr<RankSampling> rank_sampling_;
   std::vector<AttentionTask> attention_tasks_;
   MoeWorkspace moe_;
+  JobGroup group_;
   Step step_;
 };
 

@@ -87,9 +87,7 @@ void CpuProgram::RunMoeSlice(const MoeOp& op, int begin, int tokens) {
 // One product of every expert with its rows of `job`, all shared out together.
 void CpuProgram::RunExperts(const MoeOp& op, const LinearJob& job, WeightId MoeOp::Expert::*matrix,
                             WeightId MoeOp::Expert::*bias) {
-  moe_.jobs.clear();
-  moe_.tiles_of.clear();
-  moe_.first_unit.assign(1, 0);
+  group_.Clear();
   float* tiles = moe_.tiles;
   for (size_t e = 0; e < op.experts.size(); ++e) {
     const int first = moe_.first_row[e];
@@ -100,25 +98,32 @@ void CpuProgram::RunExperts(const MoeOp& op, const LinearJob& job, WeightId MoeO
     if (own.rows == 0) continue;
     own.x += first * job.x_stride;
     own.out += first * job.out_stride;
-    if (NeedsTiles(own)) own.x_tiles = tiles;
-    moe_.tiles_of.push_back(tiles);
-    tiles +=
-        std::max(own.rows, own.rows > 16 ? 0 : 2 * own.rows) * ((own.weight->k + 15) / 16 * 16);
-    moe_.first_unit.push_back(moe_.first_unit.back() + LinearUnits(*own.weight));
-    moe_.jobs.push_back(own);
+    AddToGroup(own, tiles);
+    tiles += GroupTileFloats(own.rows, own.weight->k);
   }
-  const int count = static_cast<int>(moe_.jobs.size());
+  RunGroup();
+}
+
+void CpuProgram::AddToGroup(LinearJob job, float* tiles) {
+  if (NeedsTiles(job)) job.x_tiles = tiles;
+  group_.tiles_of.push_back(tiles);
+  group_.first_unit.push_back(group_.first_unit.back() + LinearUnits(*job.weight));
+  group_.jobs.push_back(job);
+}
+
+void CpuProgram::RunGroup() {
+  const int count = static_cast<int>(group_.jobs.size());
   Share(count, 1, [&](int from, int to, int) {
     for (int i = from; i < to; ++i) {
-      const LinearJob& own = moe_.jobs[i];
-      if (own.x_tiles != nullptr) kernels_.pack_tiles(own, 0, TileCount(own), moe_.tiles_of[i]);
+      const LinearJob& own = group_.jobs[i];
+      if (own.x_tiles != nullptr) kernels_.pack_tiles(own, 0, TileCount(own), group_.tiles_of[i]);
     }
   });
-  Share(moe_.first_unit.back(), 1, [&](int from, int to, int thread) {
-    const auto after = std::upper_bound(moe_.first_unit.begin(), moe_.first_unit.end(), from);
-    for (auto i = after - moe_.first_unit.begin() - 1; from < to; ++i) {
-      const int end = std::min(to, moe_.first_unit[i + 1]);
-      kernels_.linear(moe_.jobs[i], from - moe_.first_unit[i], end - moe_.first_unit[i],
+  Share(group_.first_unit.back(), 1, [&](int from, int to, int thread) {
+    const auto after = std::upper_bound(group_.first_unit.begin(), group_.first_unit.end(), from);
+    for (auto i = after - group_.first_unit.begin() - 1; from < to; ++i) {
+      const int end = std::min(to, group_.first_unit[i + 1]);
+      kernels_.linear(group_.jobs[i], from - group_.first_unit[i], end - group_.first_unit[i],
                       Scratch(thread));
       from = end;
     }

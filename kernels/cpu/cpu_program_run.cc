@@ -244,14 +244,8 @@ void CpuProgram::RunOp(const RopeAppendOp& op) {
   }
   job.pages = PagesOf(op.layer);
   job.rows = step_.batch->rows;
-  Share(step_.tokens, kLeastTokens, [&](int begin, int end, int) {
-    for (size_t row = 0; row < job.rows.size(); ++row) {
-      const int first = job.rows[row].first_token;
-      const int from = std::max(begin, first) - first;
-      const int to = std::min(end, first + job.rows[row].token_count) - first;
-      if (from < to) kernels_.rope_append(job, static_cast<int>(row), from, to);
-    }
-  });
+  ShareRows(kLeastTokens,
+            [&](int row, int from, int to) { kernels_.rope_append(job, row, from, to); });
 }
 
 void CpuProgram::RunOp(const AttentionOp& op) {
@@ -263,20 +257,24 @@ void CpuProgram::RunOp(const AttentionOp& op) {
   job.heads = op.heads;
   job.kv_heads = op.kv_heads;
   job.head_dim = op.head_dim;
+  job.value_dim = op.head_dim;
   job.scale = op.scale;
   job.window = op.window;
   job.softcap = op.softcap;
   job.sinks = Vector(op.sinks);
   job.pages = PagesOf(op.layer);
   job.rows = step_.batch->rows;
+  RunAttention(job);
+}
 
+void CpuProgram::RunAttention(const AttentionJob& job) {
   // The last tokens of a prompt see the most keys: they go first, so that threads end together.
   attention_tasks_.clear();
-  const int tokens = AttentionTokens(op.heads, op.kv_heads);
+  const int tokens = AttentionTokens(job.heads, job.kv_heads);
   for (int row = 0; row < static_cast<int>(job.rows.size()); ++row) {
     const int count = job.rows[row].token_count;
     for (int begin = (count - 1) / tokens * tokens; begin >= 0; begin -= tokens) {
-      for (int head = 0; head < op.kv_heads; ++head) {
+      for (int head = 0; head < job.kv_heads; ++head) {
         attention_tasks_.push_back({row, head, begin, std::min(count, begin + tokens)});
       }
     }

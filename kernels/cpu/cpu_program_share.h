@@ -23,4 +23,17 @@ void CpuProgram::Share(int count, int least, const Task& task) {
   });
 }
 
+template <class Task>
+void CpuProgram::ShareRows(int least, const Task& task) {
+  const auto rows = step_.batch->rows;
+  Share(step_.tokens, least, [&](int begin, int end, int) {
+    for (size_t row = 0; row < rows.size(); ++row) {
+      const int first = rows[row].first_token;
+      const int from = std::max(begin, first) - first;
+      const int to = std::min(end, first + rows[row].token_count) - first;
+      if (from < to) task(static_cast<int>(row), from, to);
+    }
+  });
+}
+
 }  // namespace quire::kernels::cpu

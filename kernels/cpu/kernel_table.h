@@ -17,6 +17,8 @@
 
 namespace quire::kernels::cpu {
 
+struct LatentJob;  // latent_job.h
+
 // Sums over K are cut every kChunk elements: each chunk starts from zero, chunks are added in
 // order.
 inline constexpr int kChunk = 128;
@@ -76,6 +78,8 @@ struct AttentionJob {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
+  int value_dim = 0;     // of a head's result
+  bool latents = false;  // keys and values are latents: kv_heads counts the heads of a task alone
   float scale = 1.0f;
   int window = 0;
   float softcap = 0.0f;
@@ -108,6 +112,7 @@ struct KernelTable {
   void (*head_squares)(const SquaresJob& job, int token_begin, int token_end);
   // Tokens of the step, counted over all rows.
   void (*rope_append)(const RopeJob& job, int row, int token_begin, int token_end);
+  void (*latent_append)(const LatentJob& job, int row, int token_begin, int token_end);
   void (*attend)(const AttentionJob& job, const AttentionTask& task, float* scratch);
   void (*router_logits)(const RouteJob& job, int expert_begin, int expert_end);
   void (*choose_experts)(const RouteJob& job, int token_begin, int token_end);

@@ -1,4 +1,5 @@
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/latent_append.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/rope_append.h"
@@ -10,9 +11,9 @@ namespace quire::kernels::cpu {
 const KernelTable& Avx512Kernels() {
   using V = Vec16Avx512;
   static constexpr KernelTable kTable = {
-      "avx512",  V::kTileRows,    V::kDirectRows,   PackTiles<V>,      Linear<V>,
-      Embed<V>,  Norm<V>,         SliceGate<V>,     HeadSquares<V>,    RopeAppend<V>,
-      Attend<V>, RouterLogits<V>, ChooseExperts<V>, CombineExperts<V>,
+      "avx512",        V::kTileRows, V::kDirectRows,  PackTiles<V>,     Linear<V>,
+      Embed<V>,        Norm<V>,      SliceGate<V>,    HeadSquares<V>,   RopeAppend<V>,
+      LatentAppend<V>, Attend<V>,    RouterLogits<V>, ChooseExperts<V>, CombineExperts<V>,
   };
   return kTable;
 }

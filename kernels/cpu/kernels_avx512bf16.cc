@@ -1,4 +1,5 @@
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/latent_append.h"
 #include "kernels/cpu/linear_bf16.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/rope_append.h"
@@ -10,10 +11,11 @@ namespace quire::kernels::cpu {
 const KernelTable& Avx512Bf16Kernels() {
   using V = Vec16Bf16;
   static constexpr KernelTable kTable = {
-      "avx512bf16",     V::kTileRows,      0,         PackPairs,
-      LinearBFloat,     Embed<V>,          Norm<V>,   SliceGate<V>,
-      HeadSquares<V>,   RopeAppend<V>,     Attend<V>, RouterLogits<V>,
-      ChooseExperts<V>, CombineExperts<V>,
+      "avx512bf16",    V::kTileRows,     0,
+      PackPairs,       LinearBFloat,     Embed<V>,
+      Norm<V>,         SliceGate<V>,     HeadSquares<V>,
+      RopeAppend<V>,   LatentAppend<V>,  Attend<V>,
+      RouterLogits<V>, ChooseExperts<V>, CombineExperts<V>,
   };
   return kTable;
 }

@@ -68,9 +68,6 @@ MoeWorkspace::MoeWorkspace(const StepProgram& program, int max_tokens) {
   token_of = reinterpret_cast<int32_t*>(take(needs.choices));
   first_row.reserve(static_cast<size_t>(needs.experts) + 1);
   next_row.reserve(static_cast<size_t>(needs.experts));
-  jobs.reserve(static_cast<size_t>(needs.experts));
-  tiles_of.reserve(static_cast<size_t>(needs.experts));
-  first_unit.reserve(static_cast<size_t>(needs.experts) + 1);
 }
 
 void MoeWorkspace::Poison() {

@@ -30,19 +30,16 @@ class MoeWorkspace {
   // by expert, those of one expert in the order of tokens.
   void SortByExpert(int tokens, int per_token, int experts);
 
-  float* scores = nullptr;       // RouteJob::scores
-  int32_t* chosen = nullptr;     // RouteJob::chosen
-  float* weights = nullptr;      // RouteJob::weights
-  int32_t* row_of = nullptr;     // by (token, choice): its row among all experts' rows
-  int32_t* token_of = nullptr;   // by row
-  float* rows = nullptr;         // what experts read, later what they make, by row
-  float* inner = nullptr;        // between their two products, by row
-  float* tiles = nullptr;        // rows in register tiles
-  std::vector<int> first_row;    // by expert, and the end
-  std::vector<int> next_row;     // while sorting
-  std::vector<LinearJob> jobs;   // of the current product, one for each expert with rows
-  std::vector<float*> tiles_of;  // by job
-  std::vector<int> first_unit;   // by job, and the end
+  float* scores = nullptr;      // RouteJob::scores
+  int32_t* chosen = nullptr;    // RouteJob::chosen
+  float* weights = nullptr;     // RouteJob::weights
+  int32_t* row_of = nullptr;    // by (token, choice): its row among all experts' rows
+  int32_t* token_of = nullptr;  // by row
+  float* rows = nullptr;        // what experts read, later what they make, by row
+  float* inner = nullptr;       // between their two products, by row
+  float* tiles = nullptr;       // rows in register tiles
+  std::vector<int> first_row;   // by expert, and the end
+  std::vector<int> next_row;    // while sorting
 
  private:
   Pages memory_;

@@ -44,6 +44,29 @@ struct Vec16Avx2 {
     _mm256_maskstore_ps(p, Below(n, 0), x.low);
     _mm256_maskstore_ps(p + 8, Below(n, 8), x.high);
   }
+  QUIRE_INLINE void Transpose(const float* from, int64_t stride, float* to) {
+    for (int block = 0; block < 4; ++block) {  // of eight rows and columns
+      const int row = block / 2 * 8, column = block % 2 * 8;
+      __m256 pairs[8], fours[8];
+      for (int i = 0; i < 8; i += 2) {
+        const __m256 a = _mm256_loadu_ps(from + (row + i) * stride + column);
+        const __m256 b = _mm256_loadu_ps(from + (row + i + 1) * stride + column);
+        pairs[i] = _mm256_unpacklo_ps(a, b);
+        pairs[i + 1] = _mm256_unpackhi_ps(a, b);
+      }
+      for (int i = 0; i < 8; i += 4) {
+        fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+        fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
+        fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+        fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
+      }
+      for (int i = 0; i < 4; ++i) {
+        float* const out = to + 16 * (column + i) + row;
+        _mm256_storeu_ps(out, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20));
+        _mm256_storeu_ps(out + 64, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31));
+      }
+    }
+  }
   QUIRE_INLINE F Add(F a, F b) { return QUIRE_BOTH(_mm256_add_ps); }
   QUIRE_INLINE F Sub(F a, F b) { return QUIRE_BOTH(_mm256_sub_ps); }
   QUIRE_INLINE F Mul(F a, F b) { return QUIRE_BOTH(_mm256_mul_ps); }

@@ -32,6 +32,31 @@ struct Vec16Avx512 {
   QUIRE_INLINE void StorePartial(float* p, F x, int n) {
     _mm512_mask_storeu_ps(p, FirstLanes(n), x);
   }
+  QUIRE_INLINE void Transpose(const float* from, int64_t stride, float* to) {
+    __m512 fours[16];  // of rows i … i + 3: their column 4 l + j in lane l of entry i + j
+    for (int i = 0; i < 16; i += 4) {
+      const __m512 a = Load(from + i * stride), b = Load(from + (i + 1) * stride);
+      const __m512 c = Load(from + (i + 2) * stride), d = Load(from + (i + 3) * stride);
+      const __m512d ab = _mm512_castps_pd(_mm512_unpacklo_ps(a, b));
+      const __m512d cd = _mm512_castps_pd(_mm512_unpacklo_ps(c, d));
+      const __m512d high_ab = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+      const __m512d high_cd = _mm512_castps_pd(_mm512_unpackhi_ps(c, d));
+      fours[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd));
+      fours[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd));
+      fours[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high_ab, high_cd));
+      fours[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high_ab, high_cd));
+    }
+    for (int j = 0; j < 4; ++j) {
+      const __m512 even = _mm512_shuffle_f32x4(fours[j], fours[4 + j], 0x88);
+      const __m512 odd = _mm512_shuffle_f32x4(fours[j], fours[4 + j], 0xdd);
+      const __m512 later_even = _mm512_shuffle_f32x4(fours[8 + j], fours[12 + j], 0x88);
+      const __m512 later_odd = _mm512_shuffle_f32x4(fours[8 + j], fours[12 + j], 0xdd);
+      Store(to + 16 * j, _mm512_shuffle_f32x4(even, later_even, 0x88));
+      Store(to + 16 * (4 + j), _mm512_shuffle_f32x4(odd, later_odd, 0x88));
+      Store(to + 16 * (8 + j), _mm512_shuffle_f32x4(even, later_even, 0xdd));
+      Store(to + 16 * (12 + j), _mm512_shuffle_f32x4(odd, later_odd, 0xdd));
+    }
+  }
   QUIRE_INLINE F Add(F a, F b) { return _mm512_add_ps(a, b); }
   QUIRE_INLINE F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
   QUIRE_INLINE F Mul(F a, F b) { return _mm512_mul_ps(a, b); }

@@ -44,6 +44,14 @@ struct Vec16Plain {
   static void StorePartial(float* p, F x, int n) {
     for (int i = 0; i < n && i < 16; ++i) p[i] = x.v[i];
   }
+  // Sixteen rows of sixteen, `stride` apart, become [column][row].
+  static void Transpose(const float* from, int64_t stride, float* to) {
+    for (int row = 0; row < 16; ++row) {
+      for (int column = 0; column < 16; ++column) {
+        to[16 * column + row] = from[row * stride + column];
+      }
+    }
+  }
   static F Add(F a, F b) { QUIRE_LANES(a.v[i] + b.v[i]); }
   static F Sub(F a, F b) { QUIRE_LANES(a.v[i] - b.v[i]); }
   static F Mul(F a, F b) { QUIRE_LANES(a.v[i] * b.v[i]); }

@@ -152,6 +152,15 @@ TEST(WorkerPlan, ALineOfAnotherFormIsRefusedByName) {
                                           BytesText(3e6)),
             std::string::npos)
       << WorkerPlanText(*mixture);
+  const auto latent =
+      ParseWorkerPlan(line.substr(0, line.size() - 1) +
+                      R"(,"cache_bytes_per_token":31104,"head_bytes_per_token":276480})");
+  ASSERT_TRUE(latent.ok()) << latent.status();
+  EXPECT_NE(WorkerPlanText(*latent).find("31104 bytes of latents per token; keys and values of all "
+                                         "heads would take 276480"),
+            std::string::npos)
+      << WorkerPlanText(*latent);
+  EXPECT_EQ(text.find("latents"), std::string::npos);
   EXPECT_EQ(JudgePlan("m", *plan).verdict, Verdict::kWarning) << "a part of the context";
   EXPECT_FALSE(ParseWorkerPlan(line.substr(0, line.size() - 4) + "x\"}]}").ok());
 }

@@ -379,6 +379,80 @@ void DoubleModel::Apply(const AttentionOp& op) {
   }
 }
 
+void DoubleModel::Apply(const LatentAppendOp& op) {
+  const Rope& rope = program_.ropes[op.rope];
+  const int half = op.rope_dim / 2;
+  for (size_t t = 0; t < tokens_.size(); ++t) {
+    const auto turn = [&](double* x) {
+      const std::vector<double> from(x, x + op.rope_dim);
+      for (int i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(t) * rope.inverse_frequency[i];
+        const double c = std::cos(angle) * rope.attention_factor;
+        const double s = std::sin(angle) * rope.attention_factor;
+        const double a = from[op.pairs ? 2 * i : i];
+        const double b = from[op.pairs ? 2 * i + 1 : half + i];
+        x[i] = a * c - b * s;
+        x[half + i] = b * c + a * s;
+      }
+    };
+    std::vector<double>& latent = buffers_[op.latents][t];
+    NormOp norm;
+    norm.epsilon = op.norm_epsilon;
+    const std::vector<double> normed =
+        Normed(norm, {latent.begin(), latent.begin() + op.rank}, &Vector(op.norm), nullptr);
+    std::copy(normed.begin(), normed.end(), latent.begin());
+    turn(latent.data() + op.rank);
+    for (int head = 0; head < op.heads; ++head) {
+      turn(buffers_[op.queries][t].data() + (head + 1) * op.query_dim - op.rope_dim);
+    }
+    // As the page holds it.
+    RoundHead(kv_, latent.data(), op.rank + op.rope_dim);
+  }
+  latents_[op.layer] = buffers_[op.latents];
+}
+
+void DoubleModel::Apply(const HeadLinearOp& op) {
+  const size_t heads = op.weights.size();
+  for (size_t t = 0; t < tokens_.size(); ++t) {
+    const std::vector<double>& in = buffers_[op.in][t];
+    const size_t width = in.size() / heads;
+    std::vector<double> out;
+    for (size_t head = 0; head < heads; ++head) {
+      const auto begin = in.begin() + static_cast<int64_t>(head * width);
+      const int64_t k = program_.weights[op.weights[head]].cols;
+      const std::vector<double> y = Product(op.weights[head], kNoId, {begin, begin + k});
+      out.insert(out.end(), y.begin(), y.end());
+      out.insert(out.end(), begin + k, begin + static_cast<int64_t>(width));
+    }
+    buffers_[op.out][t] = out;
+  }
+}
+
+void DoubleModel::Apply(const LatentAttentionOp& op) {
+  const int width = op.rank + op.rope_dim;
+  const Rows& latents = latents_.at(op.layer);
+  for (size_t t = 0; t < tokens_.size(); ++t) {
+    std::vector<double> out;
+    for (int head = 0; head < op.heads; ++head) {
+      const double* q = buffers_[op.queries][t].data() + head * width;
+      std::vector<double> scores;
+      for (size_t key = 0; key <= t; ++key) {
+        scores.push_back(op.scale * std::inner_product(q, q + width, latents[key].begin(), 0.0));
+      }
+      const double top = *std::max_element(scores.begin(), scores.end());
+      std::vector<double> sum(static_cast<size_t>(op.rank), 0.0);
+      double total = 0.0;
+      for (size_t key = 0; key <= t; ++key) {
+        const double p = std::exp(scores[key] - top);
+        for (size_t d = 0; d < sum.size(); ++d) sum[d] += p * latents[key][d];
+        total += p;
+      }
+      for (const double v : sum) out.push_back(v / total);
+    }
+    buffers_[op.out][t] = out;
+  }
+}
+
 void DoubleModel::Apply(const GatherRowsOp& op) { buffers_[op.out] = buffers_[op.in]; }
 
 void DoubleModel::Apply(const LogitsOp& op) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -43,6 +44,9 @@ class DoubleModel {
   void Apply(const SampleOp&) {}
   void Apply(const AllReduceOp&) {}
   void Apply(const MoeOp& op);
+  void Apply(const LatentAppendOp& op);
+  void Apply(const HeadLinearOp& op);
+  void Apply(const LatentAttentionOp& op);
 
   void NormHead(const RopeAppendOp& op, int head, size_t token, std::vector<double>& x) const;
   const std::vector<double>& Vector(WeightId id) const { return weights_[id][0]; }
@@ -54,6 +58,7 @@ class DoubleModel {
   std::vector<Rows> weights_;  // by weight, vectors flattened to one row
   std::vector<Rows> buffers_;
   std::vector<Rows> keys_and_values_;  // by layer and token: all heads' keys, then their values
+  std::map<int, Rows> latents_;        // by layer, as pages hold them
   std::vector<int32_t> tokens_;
 };
 

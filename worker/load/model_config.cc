@@ -111,6 +111,21 @@ absl::Status CheckWindows(const ModelConfig& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckLatents(const ModelConfig& config) {
+  const LatentConfig& latent = config.latent;
+  if (latent.rank == 0) return absl::OkStatus();
+  QUIRE_RETURN_IF_ERROR(CheckRanges({
+      {"qk_rope_head_dim", latent.rope_dim, 2, config.head_dim - 1},
+      {"kv_lora_rank", latent.rank, 1, kMaxHeadDimension - latent.rope_dim},
+      {"q_lora_rank", latent.query_rank, 0, kMaxWidth},
+      {"v_head_dim", latent.value_dim, 1, kMaxHeadDimension},
+  }));
+  for (const int window : config.layer_windows) {
+    if (window != 0) return InvalidArgument("layer_types: latent attention has no windows");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckExperts(const ModelConfig& config) {
   const ExpertConfig& experts = config.experts;
   if (experts.count == 0) return absl::OkStatus();
@@ -173,6 +188,11 @@ std::string TurnsAndScalesText(const ModelConfig& config) {
   }
   if (!config.norm_bias) text += "norm_bias=0\n";
   if (config.head_norms) text += "head_norms=1\n";
+  const LatentConfig& latent = config.latent;
+  if (latent.rank > 0) {
+    absl::StrAppend(&text, "latent=", latent.rank, ",", latent.query_rank, ",", latent.rope_dim,
+                    ",", latent.value_dim, ",", latent.pairs, "\n");
+  }
   return text;
 }
 
@@ -211,7 +231,7 @@ absl::Status CheckModelConfig(const ModelConfig& config) {
                                                    ", no multiple of num_key_value_heads ",
                                                    config.kv_heads));
   }
-  if (config.rotary && config.head_dim % 2 != 0) {
+  if (config.rotary && config.rotary_dim == 0 && config.head_dim % 2 != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("head_dim is ", config.head_dim, ", rotary positions need an even one"));
   }
@@ -228,6 +248,7 @@ absl::Status CheckModelConfig(const ModelConfig& config) {
   }
   QUIRE_RETURN_IF_ERROR(CheckRope(config.rope));
   QUIRE_RETURN_IF_ERROR(CheckRope(config.sliding_rope));
+  QUIRE_RETURN_IF_ERROR(CheckLatents(config));
   QUIRE_RETURN_IF_ERROR(CheckExperts(config));
   QUIRE_RETURN_IF_ERROR(CheckRotation(config));
   QUIRE_RETURN_IF_ERROR(CheckLongRope(config, config.rope));

@@ -42,6 +42,8 @@ struct RopeConfig {
   std::vector<double> long_factors;
   bool long_context = true;  // LongRoPE: which of the two
   double proportion = 1.0;   // proportional: the part of a head that turns, the first frequencies
+  // YaRN: where latent attention multiplies queries and keys by it (mscale_all_dim).
+  double score_magnitude = 1.0;
 };
 
 // A mixture of experts in place of some layers' mlp.
@@ -55,6 +57,16 @@ struct ExpertConfig {
   int shared_width = 0;
   bool shared_gated = true;  // its result is weighed by the sigmoid of a number of its own
   std::vector<bool> layers;  // those with experts; others have the mlp of intermediate_size
+};
+
+// Multi-head latent attention in every layer. head_dim is a query's, and its last rope_dim elements
+// turn; kv_heads is 1.
+struct LatentConfig {
+  int rank = 0;        // of what a token keeps for all heads; 0: the model has ordinary attention
+  int query_rank = 0;  // between the two products that make queries; 0: there is one product
+  int rope_dim = 0;
+  int value_dim = 0;  // of a head's result
+  bool pairs = true;  // neighbouring elements turn together
 };
 
 struct ModelConfig {
@@ -96,6 +108,10 @@ struct ModelConfig {
   }
 
   kernels::QueryGrowth query_growth;
+
+  LatentConfig latent;
+  // Of a key as the cache holds it.
+  int CacheDim() const { return latent.rank > 0 ? latent.rank + latent.rope_dim : head_dim; }
 
   double embedding_scale = 1.0;  // beside the family's own
   double residual_scale = 1.0;   // of each block's result

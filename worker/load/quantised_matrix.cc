@@ -161,6 +161,18 @@ absl::Status QuantisedMatrix::WriteFloats(int64_t row, const Slice& slice, std::
   return absl::OkStatus();
 }
 
+absl::Status QuantisedMatrix::WriteTransposed(const Slice& slice, float* out) const {
+  std::vector<float> values(static_cast<size_t>(slice.cols));
+  for (int64_t row = 0; row < slice.rows; ++row) {
+    QUIRE_RETURN_IF_ERROR(
+        WriteFloats(slice.row + row, slice, reinterpret_cast<std::byte*>(values.data())));
+    for (int64_t col = 0; col < slice.cols; ++col) {
+      out[col * slice.rows + row] = values[static_cast<size_t>(col)];
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status QuantisedMatrix::Write(const Slice& slice, std::byte* out) const {
   const DType form = Form();
   const int64_t elements = BlockElements(form);

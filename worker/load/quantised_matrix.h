@@ -71,6 +71,8 @@ struct QuantisedMatrix {
   // The slice in Form(), rows end to end. INVALID_ARGUMENT names the tensor with a scale or a code
   // that is no number.
   absl::Status Write(const Slice& slice, std::byte* out) const;
+  // The same in float32, its columns end to end.
+  absl::Status WriteTransposed(const Slice& slice, float* out) const;
 
  private:
   absl::Status WriteBlock(int64_t row, int64_t col, std::byte* out) const;

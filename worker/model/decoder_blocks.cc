@@ -3,11 +3,32 @@
 #include <algorithm>
 #include <cmath>
 
+#include "worker/model/latent_attention.h"
+
 namespace quire::model {
 
 using kernels::BufferId;
 using kernels::kNoId;
 using kernels::WeightId;
+
+namespace {
+
+LatentBuffers MakeLatentBuffers(ProgramBuilder& builder) {
+  const load::LatentConfig& latent = builder.config().latent;
+  const int64_t heads = builder.shard().heads;
+  const int64_t width = latent.rank + latent.rope_dim;
+  LatentBuffers buffers;
+  if (latent.query_rank > 0) {
+    buffers.query = builder.Buffer("query", latent.query_rank);
+    buffers.query_normed = builder.Buffer("query_normed", latent.query_rank);
+  }
+  buffers.latents = builder.Buffer("latents", width);
+  buffers.absorbed = builder.Buffer("absorbed", heads * width);
+  buffers.summed = builder.Buffer("summed", heads * latent.rank);
+  return buffers;
+}
+
+}  // namespace
 
 DecoderBuffers MakeBuffers(ProgramBuilder& builder, const DecoderForm& form) {
   const load::ModelConfig& config = builder.config();
@@ -15,8 +36,14 @@ DecoderBuffers MakeBuffers(ProgramBuilder& builder, const DecoderForm& form) {
   DecoderBuffers buffers;
   buffers.hidden = builder.Buffer("hidden", config.hidden_size);
   buffers.normed = form.pre_norms ? builder.Buffer("normed", config.hidden_size) : buffers.hidden;
-  buffers.qkv = builder.Buffer("qkv", shard.queries.count + 2 * shard.keys.count);
-  buffers.attended = builder.Buffer("attended", shard.queries.count);
+  const load::LatentConfig& latent = config.latent;
+  if (latent.rank > 0) {
+    buffers.qkv = builder.Buffer("queries", shard.queries.count);
+    buffers.latent = MakeLatentBuffers(builder);
+  } else {
+    buffers.qkv = builder.Buffer("qkv", shard.queries.count + 2 * shard.keys.count);
+  }
+  buffers.attended = builder.Buffer("attended", shard.attended.count);
   if (config.HasMlp()) buffers.inner = builder.Buffer("gated", shard.inner.count);
   const load::ExpertConfig& experts = config.experts;
   if (experts.shared_width > 0 && !experts.shared_gated) {
@@ -341,9 +368,10 @@ void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form) {
     const bool windowed = config.layer_windows[static_cast<size_t>(layer)] > 0;
     const int turns = !config.HasRope(layer) ? kNoId : windowed ? sliding_rope : rope;
     add_before(Part::kAttentionNorm, layer);
-    AddAttention(builder, buffers,
-                 {layer, turns, form.head_norms || config.head_norms, form.sinks, result,
-                  /*accumulate=*/!form.post_norms, form.head_norm});
+    const auto add_attention = config.latent.rank > 0 ? AddLatentAttention : AddAttention;
+    add_attention(builder, buffers,
+                  {layer, turns, form.head_norms || config.head_norms, form.sinks, result,
+                   /*accumulate=*/!form.post_norms, form.head_norm});
     add_result(Part::kPostAttentionNorm, layer);
     if (!form.parallel) add_before(Part::kMlpNorm, layer);
     const auto add_block = config.HasExperts(layer) ? AddExperts : AddMlp;

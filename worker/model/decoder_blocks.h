@@ -9,14 +9,24 @@
 
 namespace quire::model {
 
+// The same of latent attention alone.
+struct LatentBuffers {
+  kernels::BufferId query = kernels::kNoId;  // between the two products that make queries
+  kernels::BufferId query_normed = kernels::kNoId;
+  kernels::BufferId latents = kernels::kNoId;
+  kernels::BufferId absorbed = kernels::kNoId;  // queries of latents, heads * (rank + rope_dim)
+  kernels::BufferId summed = kernels::kNoId;    // heads * rank
+};
+
 // The activations that flow through the layers, made once per program.
 struct DecoderBuffers {
-  kernels::BufferId hidden = kernels::kNoId;  // the residual stream
-  kernels::BufferId normed = kernels::kNoId;  // what blocks read: hidden, after a norm
-  kernels::BufferId qkv = kernels::kNoId;
-  kernels::BufferId attended = kernels::kNoId;  // heads * head_dim
-  kernels::BufferId inner = kernels::kNoId;     // intermediate
-  kernels::BufferId shared = kernels::kNoId;    // the same of a shared expert without a gate
+  kernels::BufferId hidden = kernels::kNoId;    // the residual stream
+  kernels::BufferId normed = kernels::kNoId;    // what blocks read: hidden, after a norm
+  kernels::BufferId qkv = kernels::kNoId;       // of latent attention: queries alone
+  kernels::BufferId attended = kernels::kNoId;  // the results of all heads
+  LatentBuffers latent;
+  kernels::BufferId inner = kernels::kNoId;   // intermediate
+  kernels::BufferId shared = kernels::kNoId;  // the same of a shared expert without a gate
   kernels::BufferId branch =
       kernels::kNoId;  // a block's result that is normalised before it is added
 };

@@ -31,6 +31,9 @@ namespace quire::model {
   SERVE(kGlm)                 \
   SERVE(kGlm4)                \
   SERVE(kGlm4Moe)             \
+  SERVE(kGlm4MoeLite)         \
+  SERVE(kDeepSeekV2)          \
+  SERVE(kDeepSeekV3)          \
   SERVE(kCohere)              \
   SERVE(kCohere2)             \
   SERVE(kExaone4)             \
@@ -45,6 +48,21 @@ Families ServedFamilies() {
 #define QUIRE_LIST_FAMILY(constant) &constant,
   static constexpr const Family* kServed[] = {QUIRE_FAMILIES(QUIRE_LIST_FAMILY)};
   return kServed;
+}
+
+std::string_view WhyNotServed(std::string_view architecture) {
+  constexpr std::string_view kWithIndexer[] = {"DeepseekV32ForCausalLM",
+                                               "deepseek_v32",
+                                               "DeepseekV4ForCausalLM",
+                                               "deepseek_v4",
+                                               "GlmMoeDsaForCausalLM",
+                                               "glm_moe_dsa",
+                                               "deepseek32",
+                                               "deepseek4",
+                                               "glm-dsa"};
+  const bool known =
+      std::ranges::find(kWithIndexer, architecture) != std::ranges::end(kWithIndexer);
+  return known ? ": it has sparse attention with an indexer" : "";
 }
 
 const Family& FamilyOf(const load::ModelConfig& config, Families families) {

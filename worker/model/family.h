@@ -35,6 +35,9 @@ struct Family {
 using Families = std::span<const Family* const>;
 Families ServedFamilies();
 
+// What Quire lacks for an architecture, beginning with a colon; empty where nothing is known of it.
+std::string_view WhyNotServed(std::string_view architecture);
+
 // INVALID_ARGUMENT naming file and field, with what is served. An unknown architecture is named
 // with the list of served ones. `path` is for messages.
 absl::StatusOr<load::ModelConfig> ModelConfigFromJson(const json::Object& config,

@@ -36,6 +36,7 @@ void ReadGgufRope(GgufReader& reader, const GgufForm& form, ModelConfig& config)
                              "\" is not served; served are none, linear and yarn"));
   }
   config.sliding_rope = config.rope;
+  if (form.latents) return;
   const int64_t rotary = reader.Int("rope.dimension_count", config.head_dim);
   if (form.partial_rope && rotary > 0 && rotary < config.head_dim) {
     config.rotary_dim = ClampCount(rotary);
@@ -51,8 +52,8 @@ void ReadGgufCommon(GgufReader& reader, const load::GgufFile& file, const GgufFo
   config.embedding_size = config.hidden_size;
   config.intermediate_size = ClampCount(reader.PerLayerInt("feed_forward_length", 0));
   // The last blocks may predict further tokens.
-  config.layers =
-      ClampCount(reader.RequiredInt("block_count") - reader.Int("nextn_predict_layers", 0));
+  config.layers = ClampCount(reader.RequiredInt("block_count")) -
+                  std::max(ClampCount(reader.Int("nextn_predict_layers", 0)), 0);
   config.heads = ClampCount(reader.PerLayerInt("attention.head_count", 0));
   config.kv_heads = ClampCount(reader.PerLayerInt("attention.head_count_kv", config.heads));
   config.max_positions = ClampCount(reader.RequiredInt("context_length"));
@@ -63,7 +64,7 @@ void ReadGgufCommon(GgufReader& reader, const load::GgufFile& file, const GgufFo
   const int64_t divided = config.heads > 0 ? config.hidden_size / config.heads : 0;
   config.head_dim = ClampCount(reader.Int("attention.key_length", divided));
   const int64_t value_length = reader.Int("attention.value_length", config.head_dim);
-  if (value_length != config.head_dim) {
+  if (!form.latents && value_length != config.head_dim) {
     reader.Fail("attention.value_length differs from key_length: not served");
   }
   if (config.head_dim > 0)
@@ -103,7 +104,8 @@ void ReadRouted(GgufReader& reader, const load::GgufFile& file, load::ExpertConf
   kernels::RoutingRule& rule = experts.rule;
   experts.shared_gated = false;
   if (experts.shared_width == 0) {
-    experts.shared_width = ClampCount(reader.Int("expert_shared_count", 0) * experts.width);
+    experts.shared_width =
+        ClampCount(int64_t{ClampCount(reader.Int("expert_shared_count", 0))} * experts.width);
   }
   const auto& tensors = file.tensors().all();
   experts.selection_bias = std::any_of(tensors.begin(), tensors.end(), [](const auto& entry) {
@@ -208,9 +210,9 @@ absl::StatusOr<ModelConfig> ModelConfigFromGguf(const load::GgufFile& file, cons
     QUIRE_RETURN_IF_ERROR(reader.status());
     return load::CheckedModelConfig(std::move(config), path);
   }
-  return absl::InvalidArgumentError(absl::StrCat(path, ": general.architecture \"", AbslView(name),
-                                                 "\" is not served; served in GGUF are ",
-                                                 absl::StrJoin(served, ", ")));
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, ": general.architecture \"", AbslView(name), "\" is not served",
+      AbslView(WhyNotServed(name)), "; served in GGUF are ", absl::StrJoin(served, ", ")));
 }
 
 }  // namespace quire::model

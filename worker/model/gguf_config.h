@@ -89,6 +89,7 @@ struct GgufForm {
   load::SplittingRule splitting = {};
   bool interleaved_rope = false;     // rows of q and k are in neighbouring pairs
   bool partial_rope = false;         // rope.dimension_count may be less than the head's
+  bool latents = false;              // latent attention: `read` reads its sizes
   bool optional_head_norms = false;  // norms of q and k, where the file has them
   bool layer_norm = false;           // without biases; else RMS norms
   // What files with experts mean where they leave expert_weights_norm out. kRouted: plain, and

@@ -112,8 +112,8 @@ absl::StatusOr<ModelConfig> ModelConfigFromJson(const json::Object& config, cons
     return load::CheckedModelConfig(std::move(result), path);
   }
   return absl::InvalidArgumentError(absl::StrCat(path, ": architecture \"", name,
-                                                 "\" is not served; served are ",
-                                                 absl::StrJoin(served, ", ")));
+                                                 "\" is not served", AbslView(WhyNotServed(name)),
+                                                 "; served are ", absl::StrJoin(served, ", ")));
 }
 
 namespace {
@@ -180,6 +180,7 @@ void ReadScaling(JsonReader& reader, const json::Object& object, int64_t max_pos
             ? load::YarnMagnitude(rope.factor, scale) / load::YarnMagnitude(rope.factor, scale_all)
             : load::YarnMagnitude(rope.factor);
     rope.attention_factor = scaling.Double("attention_factor", inferred);
+    if (scale_all != 0.0) rope.score_magnitude = load::YarnMagnitude(rope.factor, scale_all);
   }
   if (!scaling.status().ok()) reader.Fail("rope: " + StatusMessage(scaling.status()));
 }

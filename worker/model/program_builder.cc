@@ -36,7 +36,8 @@ ProgramBuilder::ProgramBuilder(const TensorNaming& naming, const load::ModelConf
   program_.full = {shard.full_kv_heads, config.gemma.full_head_dim};
   program_.heads = shard.heads;
   program_.kv_heads = shard.kv_heads;
-  program_.head_dim = config.head_dim;
+  program_.head_dim = config.CacheDim();
+  program_.latents = config.latent.rank > 0;
 }
 
 const load::Tensor* ProgramBuilder::Find(Part part, std::string_view suffix, const Place& place,
@@ -252,7 +253,7 @@ void ProgramBuilder::AddRows(const Stack& stack, int64_t cols, const Place& plac
                              kernels::Weight& weight) {
   if (IsInputsFirst(place)) return AddColumns(stack, cols, place, kept, weight);
   const bool stacked = place.expert != kNoExpert && (files_.is_gguf() || naming_.experts_stacked);
-  const int64_t experts = config_.experts.count;
+  const int64_t experts = StackedCount(stack.part);
   const load::Tensor* tensor = Find(stack.part, "weight", place,
                                     stacked ? std::vector<int64_t>{experts, stack.rows, cols}
                                             : std::vector<int64_t>{stack.rows, cols});

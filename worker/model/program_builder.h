@@ -50,6 +50,10 @@ class ProgramBuilder {
   kernels::WeightId Router(Part part, int64_t rows, int layer);
   // The number that each expert's score has added for the choice, in the same way.
   kernels::WeightId SelectionBias(int64_t experts, int layer);
+  // What a head of latent attention multiplies queries and sums of latents by: [rank, elements of a
+  // query that do not turn], [elements of its result, rank].
+  kernels::WeightId HeadKeys(const Place& head);
+  kernels::WeightId HeadValues(const Place& head);
   // A bias or norm of the kept rows of the parts together: [1, sum].
   kernels::WeightId Vector(std::initializer_list<Stack> stacks, std::string_view suffix,
                            int layer = kNoLayer);
@@ -97,6 +101,13 @@ class ProgramBuilder {
   // error.
   std::optional<load::QuantisedMatrix> FindQuantised(Part part, const Place& place, int64_t rows,
                                                      int64_t cols);
+  // The kept rows of a part as columns.
+  kernels::WeightId Transposed(const Stack& stack, int64_t cols, int layer);
+  // How many matrices of the part one tensor of a GGUF file holds.
+  int64_t StackedCount(Part part) const {
+    return part == Part::kHeadKeys || part == Part::kHeadValues ? config_.heads
+                                                                : config_.experts.count;
+  }
   // Adds the rows of a part to a weight: those of its tensor, or an expert's of the tensor of all.
   void AddRows(const Stack& stack, int64_t cols, const Place& place, Range kept,
                kernels::Weight& weight);

@@ -107,9 +107,10 @@ struct InnerWidth {
 class Cutter {
  public:
   Cutter(const TensorNaming& naming, const load::ModelConfig& config, const load::ModelFiles& files)
-      : config_(config) {
+      : config_(config),
+        value_dim_(config.latent.rank > 0 ? config.latent.value_dim : config.head_dim) {
     const UnitFinder units(naming, config, files);
-    output_ = units.Find(Part::kOutput, int64_t{config.heads} * config.head_dim);
+    output_ = units.Find(Part::kOutput, config.heads * value_dim_);
     const load::ExpertConfig& experts = config.experts;
     if (config.HasMlp() || config.gemma.full_head_dim > 0) {
       inner_ = {config.intermediate_size, "an intermediate size",
@@ -141,9 +142,9 @@ class Cutter {
       return absl::StrCat(full_kv_heads, " heads of keys and values of full layers neither divide ",
                           "among ", ranks, " ranks nor ", ranks, " ranks among them");
     }
-    const int64_t width = int64_t{config_.heads / ranks} * config_.head_dim;
+    const int64_t width = config_.heads / ranks * value_dim_;
     if (width % output_.elements != 0) {
-      return absl::StrCat("attention heads of ", config_.head_dim, ", ", config_.heads / ranks,
+      return absl::StrCat("attention heads of ", value_dim_, ", ", config_.heads / ranks,
                           " for each of ", ranks, " ranks, do not end on a border of blocks of ",
                           output_.elements, ", ", output_.why);
     }
@@ -177,6 +178,7 @@ class Cutter {
     const int64_t first_kv_head = int64_t{at.rank} * config_.kv_heads / at.ranks;
     const int64_t head_dim = config_.head_dim;
     shard.queries = {at.rank * shard.heads * head_dim, shard.heads * head_dim};
+    shard.attended = {at.rank * shard.heads * value_dim_, shard.heads * value_dim_};
     shard.keys = {first_kv_head * head_dim, shard.kv_heads * head_dim};
     if (const load::GemmaForm& gemma = config_.gemma; gemma.full_head_dim > 0) {
       const int64_t full_dim = gemma.full_head_dim;
@@ -197,6 +199,7 @@ class Cutter {
 
  private:
   const load::ModelConfig& config_;
+  const int64_t value_dim_;  // of a head's result
   Unit output_;
   InnerWidth inner_;
   InnerWidth wide_inner_;

@@ -34,7 +34,8 @@ struct Shard {
   int ranks = 1;
   int heads = 0;          // of queries, of this rank
   int kv_heads = 0;       // of keys and values, of this rank
-  Range queries;          // rows of q, and columns of the output projection
+  Range queries;          // rows of q
+  Range attended;         // columns of the output projection
   Range keys;             // rows of k and v
   int full_kv_heads = 0;  // Gemma 4: the same of layers with full attention
   Range full_queries;

@@ -27,6 +27,15 @@ enum class Part {
   kQueryNorm,
   kKeyNorm,
   kOutput,
+  // Of latent attention: the products that make queries and latents, and the norms between them.
+  kQueryDown,
+  kQueryDownNorm,
+  kQueryUp,
+  kLatentDown,
+  kLatentNorm,
+  kLatentUp,  // keys and values of all heads, by head
+  kHeadKeys,  // GGUF: the same apart, one of each per head; transposed
+  kHeadValues,
   kPostAttentionNorm,
   kMlpNorm,
   kGate,
@@ -63,7 +72,7 @@ enum class Part {
 inline constexpr int kNoLayer = -1;
 inline constexpr int kNoExpert = -1;
 
-// Which of the model's parts of one kind.
+// Which of the model's parts of one kind. A head's matrix has the head for an expert.
 struct Place {
   Place(int of_layer = kNoLayer, int of_expert = kNoExpert)  // NOLINT: a layer is a place
       : layer(of_layer), expert(of_expert) {}
@@ -71,7 +80,8 @@ struct Place {
   int expert;
 };
 
-// The number of an expert takes the place of "*". In GGUF one tensor holds all experts of a layer.
+// The number of an expert takes the place of "*". In GGUF one tensor holds all experts of a layer,
+// and one the matrices of all heads.
 // A name that ends in "$" is a weight's whole name, and its bias's before "_bias".
 struct TensorName {
   Part part;

@@ -131,7 +131,18 @@ WeightSource WeightMemory::Make(load::QuantisedMatrix matrix,
   made.data = data;
   ++(IsFloat(made.type) ? quantised_.as_float32 : quantised_.kept);
   if (IsFloat(made.type)) quantised_.float32_bytes += made.Bytes();
-  quantised_promises_.push_back({std::move(matrix), slice, data});
+  quantised_promises_.push_back({std::move(matrix), slice, data, /*transposed=*/false});
+  return made;
+}
+
+WeightSource WeightMemory::MakeTransposed(load::QuantisedMatrix matrix,
+                                          const load::QuantisedMatrix::Slice& slice) {
+  WeightSource made{DType::kF32, slice.cols, slice.rows};
+  std::byte* const data = Allocate(made.Bytes());
+  made.data = data;
+  ++quantised_.as_float32;
+  quantised_.float32_bytes += made.Bytes();
+  quantised_promises_.push_back({std::move(matrix), slice, data, /*transposed=*/true});
   return made;
 }
 
@@ -150,7 +161,9 @@ absl::Status WeightMemory::Fill(
         continue;
       }
       const QuantisedPromise& promise = quantised_promises_[i];
-      results[i] = promise.from.Write(promise.slice, promise.to);
+      results[i] = promise.transposed ? promise.from.WriteTransposed(
+                                            promise.slice, reinterpret_cast<float*>(promise.to))
+                                      : promise.from.Write(promise.slice, promise.to);
       const std::span<const std::byte> codes = promise.from.codes.tensor->bytes;
       if (release) release(codes.data(), static_cast<int64_t>(codes.size()));
     }

@@ -49,6 +49,9 @@ class WeightMemory {
   // The slice of a quantised matrix in its normal form.
   kernels::WeightSource Make(load::QuantisedMatrix matrix,
                              const load::QuantisedMatrix::Slice& slice);
+  // The same in float32, with rows and columns exchanged.
+  kernels::WeightSource MakeTransposed(load::QuantisedMatrix matrix,
+                                       const load::QuantisedMatrix::Slice& slice);
   // Writes the matrices that Convert and Make have promised; once, before a backend loads them.
   // Calls `release` for bytes of files that a quantised matrix has been made from. INVALID_ARGUMENT
   // names a tensor with a number that the type cannot hold, or that is none.
@@ -81,6 +84,7 @@ class WeightMemory {
     load::QuantisedMatrix from;
     load::QuantisedMatrix::Slice slice;
     std::byte* to;
+    bool transposed = false;
   };
 
   bool MustConvert(const kernels::WeightSource& source) const;

@@ -31,6 +31,9 @@ class Lowering {
     if (program_.full.kv_heads > 0) {
       return "layers whose heads differ have no kernel on this device yet; use --device cpu";
     }
+    if (program_.latents) {
+      return "multi-head latent attention has no kernel on this device yet; use --device cpu";
+    }
     if (program_.head_dim % 8 != 0 || program_.head_dim > kMaxHeadDim) {
       return "heads of " + std::to_string(program_.head_dim) +
              " elements: multiples of 8 up to 256 are served";
@@ -198,6 +201,11 @@ class Lowering {
   void Take(const MoeOp&) {
     Fail("mixtures of experts have no kernel on this device yet; use --device cpu");
   }
+
+  // Only programs with latents have these.
+  void Take(const LatentAppendOp&) { Fail("latents"); }
+  void Take(const HeadLinearOp&) { Fail("products of heads"); }
+  void Take(const LatentAttentionOp&) { Fail("attention over latents"); }
 
   // Without a weight what is returned goes nowhere.
   WeightRole& UseVector(WeightId id) {

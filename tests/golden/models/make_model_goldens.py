@@ -609,8 +609,8 @@ class Writer:
 def add_layer(writer, index, config, kinds):
     """The tensors of one layer; `kinds` is cycled over its matrices in this order."""
     hidden, inter = config["hidden_size"], config["intermediate_size"]
-    q = config["num_attention_heads"] * config["head_dim"]
-    kv = config["num_key_value_heads"] * config["head_dim"]
+    q = config["num_attention_heads"] * config.get("head_dim", 0)
+    kv = config["num_key_value_heads"] * config.get("head_dim", 0)
     matrices = [("attn_q", q, hidden), ("attn_k", kv, hidden), ("attn_v", kv, hidden),
                 ("attn_output", hidden, q)]
     family = config["model_type"]
@@ -622,6 +622,9 @@ def add_layer(writer, index, config, kinds):
         matrices += [("ffn_gate", inter, hidden), ("ffn_up", inter, hidden), ("ffn_down", hidden, inter)]
     # Four layers without a norm behind each block stay within what bfloat16 loses if they are quieter.
     spread = {"smollm3": 0.8}.get(family, 1.5)
+    if family in routed_models.LATENT_FAMILIES:
+        del matrices[:4]
+        routed_models.add_latent_attention(writer, index, config, kinds)
     for place, (name, rows, cols) in enumerate(matrices):
         writer.add(f"blk.{index}.{name}.weight", (rows, cols), kinds[place % len(kinds)], 0.0,
                    spread / cols ** 0.5)
@@ -745,7 +748,11 @@ def hugging_face_weights(values, config):
                 if entry is not None:
                     result[f"model.layers.{index}.{entry[0]}"] = entry[1]
                 continue
-            if part == "ffn_up_exps":
+            if part in ("ffn_up_exps", "attn_v_b"):
+                continue
+            if part == "attn_k_b":
+                own, both = routed_models.keys_and_values(values, index)
+                result[f"model.layers.{index}.{own}"] = both
                 continue
             if part == "ffn_gate_exps":
                 up = values[f"blk.{index}.ffn_up_exps.weight"]
@@ -884,9 +891,12 @@ def add_metadata(writer, config):
     writer.add_block_count(config["num_hidden_layers"] + config.get("num_nextn_predict_layers", 0))
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_key_length(config["head_dim"])
-    writer.add_value_length(config["head_dim"])
+    if config["model_type"] in routed_models.LATENT_FAMILIES:
+        routed_models.add_latent_metadata(writer, config)
+    else:
+        writer.add_head_count_kv(config["num_key_value_heads"])
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     writer.add_rope_freq_base(config.get("rope_theta") or rope["rope_theta"])
     if "layer_norm_eps" in config:

@@ -26,6 +26,7 @@ from compressed_tensors.quantization.utils import calculate_qparams
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "models"))
 import make_model_goldens as goldens  # noqa: E402
+import routed_models  # noqa: E402
 
 E4M3 = torch.float8_e4m3fn
 LARGEST = 448.0
@@ -199,6 +200,13 @@ FIXTURES = {
         qwen3(intermediate_size=160),
         FP8 | {"activation_scheme": "dynamic", "weight_block_size": [128, 128],
                "modules_to_not_convert": ["lm_head"]}, fp8_blocks),
+    # As DeepSeek-V3 is published, in dense layers; blocks end within a head's keys and values.
+    "fp8-blocks-latent": (
+        routed_models.deepseek(
+            goldens.BASE, 3, routed_models.LATENT, q_lora_rank=32,
+            **{**routed_models.ROUTED, "first_k_dense_replace": 2})
+        | {"hidden_size": 128, "kv_lora_rank": 160, "qk_nope_head_dim": 40, "v_head_dim": 48},
+        FP8 | {"activation_scheme": "dynamic", "weight_block_size": [128, 128]}, fp8_blocks),
     "fp8-static": (
         llama(), FP8 | {"activation_scheme": "static", "ignored_layers": ["lm_head"]}, fp8_tensor),
     "compressed-fp8-channel": (

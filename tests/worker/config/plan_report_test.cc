@@ -116,6 +116,35 @@ TEST(PlanReport, ItsLineOfJsonIsConsistent) {
   EXPECT_EQ(fits[1].get_object().at("sequences").to_number<int64_t>(), 8);
 }
 
+// DeepSeek-V2-Lite: 27 layers of 512 + 64 numbers in place of 16 heads of 192 and 128.
+TEST(PlanReport, LatentsTakeOneRowForEachTokenAndLayer) {
+  PlanReport report = Report(200 * kMib, 1024);
+  EXPECT_EQ(CacheBytesOfToken(report.request.kv) * report.request.kv.block_size,
+            report.request.kv.page_bytes);
+  const kernels::KvShape shape{16, 1, 576, kernels::KvType::kBF16, {}, true};
+  report.request.kv = kernels::DealLayers(std::vector<int>(27, 0), shape);
+  EXPECT_EQ(CacheBytesOfToken(report.request.kv), 576 * 27 * 2);
+  kernels::StepProgram program;
+  program.buffers = {{"queries", 16 * 576}, {"summed", 16 * 512}, {"attended", 16 * 128}};
+  for (int layer = 0; layer < 27; ++layer) {
+    kernels::LatentAppendOp append;
+    append.heads = 16;
+    append.query_dim = 192;
+    kernels::LatentAttentionOp attention;
+    attention.out = 1;
+    kernels::HeadLinearOp values;
+    values.in = 1;
+    values.out = 2;
+    program.ops.insert(program.ops.end(), {append, attention, values});
+  }
+  report.head_bytes_per_token = HeadBytesOfToken(program, kernels::KvType::kBF16);
+  EXPECT_EQ(report.head_bytes_per_token, 27 * 16 * (192 + 128) * 2);
+  const auto value = json::Parse(PlanJson(report));
+  ASSERT_TRUE(value.ok());
+  EXPECT_EQ(value->get_object().at("cache_bytes_per_token").to_number<int64_t>(), 31'104);
+  EXPECT_EQ(value->get_object().at("head_bytes_per_token").to_number<int64_t>(), 276'480);
+}
+
 TEST(PlanReport, BandwidthIsMeasuredAndNothingIsMeasuredInNoMemory) {
   const RealClock clock;
   EXPECT_GT(MeasureReadBandwidth(clock, 2, 4 * kMib), 1e6);

@@ -83,10 +83,10 @@ TEST_P(CudaChunksTest, ChangeNoBit) {
 std::string NameOf(const testing::TestParamInfo<std::string>& info) { return TestName(info.param); }
 
 // Computed on the CPU alone so far: mixtures of experts, norms over all heads together, layer norms
-// of heads, queries that grow, layers whose heads differ.
+// of heads, queries that grow, layers whose heads differ, latent attention.
 bool IsRefused(const std::string& name) {
   const char* const kRefused[] = {"moe",          "mixtral",    "gpt-oss", "olmo",
-                                  "cohere-norms", "ministral3", "gemma4"};
+                                  "cohere-norms", "ministral3", "gemma4",  "deepseek"};
   return std::ranges::any_of(
       kRefused, [&name](const char* one) { return name.find(one) != std::string::npos; });
 }
