@@ -82,7 +82,7 @@ class Bench {
     program.release_source = [&model](const void* data, int64_t bytes) {
       model.ReleaseSource(data, bytes);
     };
-    program.kv = kernels::DealLayers(model.program.layer_windows, shape);
+    program.kv = kernels::DealLayers(model.program.layer_windows, shape, model.program.states);
     // Room for what is cached besides.
     const int sequences = options.batch + (options.mode == "hit" ? 3 : 1);
     program.page_count = static_cast<int64_t>(sequences) * (length / shape.block_size + 2) *
@@ -103,7 +103,7 @@ class Bench {
     engine.page_count = program.page_count;
     if (options.mode == "hit") engine.max_num_batched_tokens = options.context;
     for (const kernels::KvKind& kind : program.kv.kinds) {
-      engine.cache_kinds.push_back({kind.window, kind.groups});
+      engine.cache_kinds.push_back({kind.window, kind.groups, kind.state_interval});
     }
     engine.vocab_size = vocab_size_;
     engine.max_step_time_us = int64_t{options.budget_ms} * 1000;

@@ -5,6 +5,9 @@
 namespace quire::kernels {
 namespace {
 
+// States that are kept along a prompt take at most this part of the memory of its keys and values.
+constexpr int kStateShare = 8;
+
 constexpr int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 // The kind of a window, in the order full, sliding; a new one when it has not been seen.
@@ -45,6 +48,21 @@ void FillPages(const KvShape& shape, const std::vector<int>& counts, KvLayout& l
   layout.page_bytes = RoundUp(page, 64);
 }
 
+// A query sees the state at the end of the last full block before it, and the one that it writes.
+void AddStates(const std::vector<StateShape>& states, KvLayout& layout) {
+  layout.page_bytes = std::max(layout.page_bytes, LargestStateUnit(states));
+  layout.states = PlaceStates(states, layout.page_bytes);
+  layout.states.kind = static_cast<int>(layout.kinds.size());
+  layout.states.first_group = static_cast<int>(layout.groups.size());
+  const int groups = layout.states.groups;
+  const int beside = layout.kinds.empty() ? 1 : layout.kinds.front().groups;
+  layout.kinds.push_back({.window = layout.block_size + 1,
+                          .groups = groups,
+                          .state_interval = (kStateShare * groups + beside - 1) / beside});
+  layout.groups.resize(layout.groups.size() + static_cast<size_t>(groups),
+                       {.kind = layout.states.kind, .layers = 0});
+}
+
 }  // namespace
 
 const char* KvTypeName(KvType type) {
@@ -74,7 +92,8 @@ KvSlot SlotOf(const KvLayout& layout, int layer) {
                             kind));
 }
 
-KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape) {
+KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape,
+                    const std::vector<StateShape>& states) {
   KvLayout layout;
   layout.block_size = shape.block_size;
   layout.kv_heads = shape.kv_heads;
@@ -82,7 +101,7 @@ KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape) {
   layout.type = shape.type;
   layout.full = shape.full;
   layout.latents = shape.latents;
-  if (windows.empty()) return layout;
+  if (windows.empty() && states.empty()) return layout;
 
   if (std::find(windows.begin(), windows.end(), 0) != windows.end()) KindOf(layout.kinds, 0);
   std::vector<int> counts;
@@ -92,7 +111,7 @@ KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape) {
     counts.resize(layout.kinds.size());
     ++counts[kind];
   }
-  FillPages(shape, counts, layout);
+  if (!counts.empty()) FillPages(shape, counts, layout);
 
   layout.layers.resize(windows.size());
   for (size_t kind = 0; kind < layout.kinds.size(); ++kind) {
@@ -108,6 +127,7 @@ KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape) {
       ++dealt;
     }
   }
+  if (!states.empty()) AddStates(states, layout);
   return layout;
 }
 

@@ -14,10 +14,13 @@
 //    kv_fp8.h says what an element and a scale mean.
 // 5. Where pages hold latents, a slot is [token][head_dim padded to 16 elements] alone, and fp8 has
 //    one scale for each token.
+// 6. States of recurrent layers are a kind of their own, the last one: state_layout.h.
 #pragma once
 
 #include <cstdint>
 #include <vector>
+
+#include "kernels/state_layout.h"
 
 namespace quire::kernels {
 
@@ -47,6 +50,8 @@ struct KvKind {
   int window = 0;  // tokens that a query sees, itself included; 0 is full attention
   int groups = 0;
   int layers_per_group = 0;
+  // Of states: one is kept at the end of every so manieth block of a prompt. 0: keys and values.
+  int state_interval = 0;
 };
 
 // In place of a window: a layer without keys and values of its own.
@@ -69,7 +74,8 @@ struct KvLayout {
   std::vector<KvLayerPlace> layers;  // by attention layer of the model
   std::vector<KvGroup> groups;
   std::vector<KvKind> kinds;  // the full kind, when there is one, comes first
-  int64_t page_bytes = 0;     // a multiple of 64
+  StateLayout states;
+  int64_t page_bytes = 0;  // a multiple of 64
 };
 
 struct KvShape {
@@ -98,9 +104,10 @@ KvSlot SlotOf(const KvShape& shape);
 KvSlot SlotOf(const KvLayout& layout, int layer);
 
 // Deals layers into groups. `windows`: one entry per layer, 0 for full attention, kNoKeys for a
-// layer that reads another's. At most two kinds are served: full and one sliding window. A page
-// holds all layers of the kind that needs less memory for a token, and as many of the other kind's
-// as fit, at least one.
-KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape);
+// layer that has none or reads another's. At most two kinds of keys and values are served: full
+// and one sliding window. A page holds all layers of the kind that needs less memory for a token,
+// and as many of the other kind's as fit, at least one.
+KvLayout DealLayers(const std::vector<int>& windows, const KvShape& shape,
+                    const std::vector<StateShape>& states = {});
 
 }  // namespace quire::kernels

@@ -146,6 +146,60 @@ class OpChecker {
       Vector(expert.down_bias, width, "bias of down");
     }
   }
+  void operator()(const CausalConvOp& op) {
+    const StateShape state = StateOf(op.layer);
+    const int channels = Width(op.out);
+    Same(Width(op.in), op.gated ? 3 * channels : channels, "width of in");
+    Same(state.channels, channels, "channels of the state");
+    Vector(op.weight, int64_t{state.taps} * channels, "weight");
+    Vector(op.bias, channels, "bias");
+    if (op.gated && op.silu) Complain("gated and with an activation");
+    if (state.taps < 2 || state.taps > kMostTaps) {
+      Complain(std::to_string(state.taps) + " taps, served are 2 to " + std::to_string(kMostTaps));
+    }
+    Rows(op.in, false);
+    Rows(op.out, false);
+  }
+  void operator()(const RecurrenceOp& op) {
+    const StateShape state = StateOf(op.layer);
+    const bool delta = op.kind == RecurrenceOp::Kind::kGatedDelta;
+    Same(Width(op.in), 2 * op.key_heads * op.key_dim + op.value_heads * op.value_dim,
+         "width of in");
+    Same(Width(op.gates), (delta ? 2 : 1) * op.value_heads, "width of gates");
+    Same(Width(op.factors), 2 * op.value_heads, "width of factors");
+    Same(Width(op.out), op.value_heads * op.value_dim, "width of out");
+    Same(state.heads, op.value_heads, "heads of the state");
+    Same(state.key_dim, op.key_dim, "key_dim of the state");
+    Same(state.value_dim, op.value_dim, "value_dim of the state");
+    if (op.key_heads <= 0 || op.value_heads % op.key_heads != 0) {
+      Complain(std::to_string(op.value_heads) + " value heads do not divide into " +
+               std::to_string(op.key_heads) + " groups");
+    }
+    if (op.decay == kNoId || op.bias == kNoId) Complain("neither decay nor bias may be absent");
+    for (const WeightId id : {op.decay, op.bias, op.skip}) Vector(id, op.value_heads, "numbers");
+    for (const BufferId id : {op.in, op.gates, op.factors, op.out}) Rows(id, false);
+  }
+  void operator()(const GatedNormOp& op) {
+    const int width = Width(op.in);
+    Same(Width(op.out), width, "width of in and out");
+    Same(Width(op.gate), width, "width of the gate");
+    if (op.group <= 0 || width % op.group != 0) {
+      return Complain("groups of " + std::to_string(op.group) + " do not fill a width of " +
+                      std::to_string(width));
+    }
+    const Weight* weight = Find(op.weight, "weight");
+    if (weight != nullptr) {
+      Vector(op.weight, weight->cols == op.group ? op.group : width, "weight");
+    }
+    SameRows(op.in, op.out);
+    SameRows(op.in, op.gate);
+  }
+  void operator()(const GateOp& op) {
+    Same(Width(op.out), Width(op.in), "width of in and out");
+    Same(Width(op.gate), Width(op.in), "width of the gate");
+    SameRows(op.in, op.out);
+    SameRows(op.in, op.gate);
+  }
 
  private:
   static constexpr int64_t kAnyRows = -1;
@@ -234,6 +288,13 @@ class OpChecker {
     Heads(heads, 1, rank + rope_dim, layer);
     if (error_.empty() && program_.layer_windows[layer] != 0) Complain("latents have no window");
   }
+  StateShape StateOf(int layer) {
+    if (layer >= 0 && static_cast<size_t>(layer) < program_.states.size()) {
+      return program_.states[static_cast<size_t>(layer)];
+    }
+    Complain("recurrent layer " + std::to_string(layer) + " does not exist");
+    return {};
+  }
   void RopeOf(int id, int head_dim) {
     if (id < 0 || static_cast<size_t>(id) >= program_.ropes.size()) {
       return Complain("rope " + std::to_string(id) + " does not exist");
@@ -258,7 +319,8 @@ const char* OpName(const Op& op) {
   constexpr const char* kNames[] = {
       "embed",        "norm",       "linear",        "rope_append", "attention",
       "gather_rows",  "logits",     "sample",        "all_reduce",  "moe",
-      "head_squares", "slice_gate", "latent_append", "head_linear", "latent_attention"};
+      "head_squares", "slice_gate", "latent_append", "head_linear", "latent_attention",
+      "causal_conv",  "recurrence", "gated_norm",    "gate"};
   return kNames[op.index()];
 }
 

@@ -23,6 +23,10 @@
 //   head_linear       in [R, heads · (k + r)], weight of each head [m, k] → out [R, heads · (m +
 //   r)] latent_attention  queries [T, heads · (rank + rope_dim)], the layer's pages
 //                     → out [T, heads · rank]
+//   causal_conv  in [T, c], gated [T, 3 c], weight [taps · c], bias [c], state → out [T, c]
+//   recurrence   in [T, 2 keys + values], gates, state → factors, out [T, values]
+//   gated_norm   in and gate [R, w], weight [group] or [w] → out [R, w]
+//   gate         in and gate [R, w] → out [R, w]
 #pragma once
 
 #include <string>

@@ -23,6 +23,7 @@
 #include "kernels/kv_layout.h"
 #include "kernels/latent_ops.h"
 #include "kernels/program_ids.h"
+#include "kernels/recurrent_ops.h"
 #include "kernels/routing_rule.h"
 #include "kernels/tensor.h"
 #include "kernels/vocabulary_slice.h"
@@ -136,9 +137,10 @@ struct MoeOp {
   BufferId out = kNoId;
 };
 
-using Op = std::variant<EmbedOp, NormOp, LinearOp, RopeAppendOp, AttentionOp, GatherRowsOp,
-                        LogitsOp, SampleOp, AllReduceOp, MoeOp, HeadSquaresOp, SliceGateOp,
-                        LatentAppendOp, HeadLinearOp, LatentAttentionOp>;
+using Op =
+    std::variant<EmbedOp, NormOp, LinearOp, RopeAppendOp, AttentionOp, GatherRowsOp, LogitsOp,
+                 SampleOp, AllReduceOp, MoeOp, HeadSquaresOp, SliceGateOp, LatentAppendOp,
+                 HeadLinearOp, LatentAttentionOp, CausalConvOp, RecurrenceOp, GatedNormOp, GateOp>;
 
 // Rotation angles: position p turns pair i by p * inverse_frequency[i]; cos and sin are multiplied
 // by attention_factor. Pairs are (i, i + rotary_dim / 2) ("NeoX" order). rotary_dim ≤ head_dim.
@@ -160,7 +162,9 @@ struct StepProgram {
   bool dequantize_weights = false;
   std::vector<Buffer> buffers;
   std::vector<Rope> ropes;
-  std::vector<int> layer_windows;  // by layer, 0 is full, kNoKeys: it reads another's keys
+  // By layer: 0 is full, kNoKeys: it has no attention, or reads another's keys.
+  std::vector<int> layer_windows;
+  std::vector<StateShape> states;  // by recurrent layer
   int heads = 0;                   // of this rank
   int kv_heads = 0;                // of this rank
   int head_dim = 0;

@@ -146,7 +146,13 @@ int64_t LongestContext(const load::MemoryRequest& request, int64_t pages, int64_
 
 double DecodeTokensPerSecond(const PlanReport& report, int64_t rows, int64_t tokens) {
   // In decode a window's row reads the window, not the window and a chunk of prefill.
-  const int64_t pages = load::PagesPerSequence(report.request.kv, tokens, /*chunk_tokens=*/1);
+  const kernels::KvLayout& kv = report.request.kv;
+  int64_t pages = load::PagesPerSequence(kv, tokens, /*chunk_tokens=*/1);
+  if (kv.states.kind >= 0) {  // a state is read and written
+    kernels::KvLayout without = kv;
+    without.kinds.pop_back();
+    pages = load::PagesPerSequence(without, tokens, /*chunk_tokens=*/1) + 2 * kv.states.groups;
+  }
   const double kv_bytes = static_cast<double>(pages * report.request.kv.page_bytes);
   const double bytes =
       static_cast<double>(report.step_weights.Of(rows)) + static_cast<double>(rows) * kv_bytes;
@@ -185,6 +191,11 @@ std::string PlanJson(const PlanReport& report) {
   line["cache_bytes_per_token"] = CacheBytesOfToken(request.kv);
   if (request.kv.latents) line["head_bytes_per_token"] = report.head_bytes_per_token;
   line["kv_cache_dtype"] = kernels::KvTypeName(request.kv.type);
+  if (request.kv.states.kind >= 0) {
+    line["state_bytes"] = request.kv.states.bytes;
+    line["state_pages"] = request.kv.states.groups;
+    line["state_interval"] = request.kv.kinds.back().state_interval * request.kv.block_size;
+  }
   line["page_count"] = plan.page_count;
   line["pages_per_sequence"] = plan.pages_per_sequence;
   line["largest_context"] = LongestContext(request, plan.page_count, report.context);

@@ -116,7 +116,8 @@ kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
                                            const kernels::StepProgram& program,
                                            const kernels::Backend& backend) {
   kernels::ProgramOptions options;
-  options.kv = kernels::DealLayers(program.layer_windows, PagesOf(config, program, backend));
+  options.kv =
+      kernels::DealLayers(program.layer_windows, PagesOf(config, program, backend), program.states);
   options.max_tokens = MaxStepTokens(config.engine.max_num_seqs,
                                      config.engine.max_num_batched_tokens, BlockSizeOf(config));
   options.max_rows = config.engine.max_num_seqs;

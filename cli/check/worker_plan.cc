@@ -85,6 +85,10 @@ absl::StatusOr<WorkerPlan> ParseWorkerPlan(const std::string& json_line) {
   if (json::Find(*object, "head_bytes_per_token") != nullptr) {
     plan.head_bytes_per_token = read.Int("head_bytes_per_token");
   }
+  if (json::Find(*object, "state_bytes") != nullptr) {
+    plan.state_bytes = read.Int("state_bytes");
+    plan.state_interval = read.Int("state_interval");
+  }
   plan.context = read.Int("context");
   plan.max_model_len = read.Int("max_model_len");
   plan.max_num_seqs = read.Int("max_num_seqs");
@@ -147,6 +151,12 @@ std::string WorkerPlanText(const WorkerPlan& plan) {
     Append(out, "",
            std::to_string(plan.cache_bytes_per_token) + " bytes of latents per token; keys and " +
                "values of all heads would take " + std::to_string(plan.head_bytes_per_token));
+  }
+  if (plan.state_bytes > 0) {
+    Append(out, "",
+           BytesText(static_cast<double>(plan.state_bytes)) +
+               " of them a sequence's state; one is kept every " +
+               std::to_string(plan.state_interval) + " tokens");
   }
   if (plan.constraint_bytes > 0) {
     Append(out, "  grammars", "at most " + BytesText(static_cast<double>(plan.constraint_bytes)));

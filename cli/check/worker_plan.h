@@ -32,6 +32,7 @@ struct WorkerPlan {
   int64_t expert_bytes = 0, step_weight_bytes = 0;  // of a mixture; 0: it is none
   int64_t cache_bytes_per_token = 0;                // in layers without a window
   int64_t head_bytes_per_token = 0;  // of a cache of latents: what its heads would take; else 0
+  int64_t state_bytes = 0, state_interval = 0;  // of a sequence with recurrent layers; 0: none
   int64_t page_count = 0;
   int64_t largest_context = 0, largest_context_with_all_memory = 0;
   int64_t largest_batch = 0, largest_batch_with_all_memory = 0;

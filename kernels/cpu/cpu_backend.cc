@@ -81,6 +81,9 @@ class CpuBackend final : public Backend {
                                       const ProgramOptions& options) override {
     std::string error = CheckProgram(program);
     if (error.empty()) error = CheckGroup(program, options);
+    if (error.empty() && options.kv.states.layers.size() != program.states.size()) {
+      error = "the pages have no place for the states of recurrent layers";
+    }
     if (!error.empty()) {
       std::fprintf(stderr, "step program: %s\n", error.c_str());
       std::abort();

@@ -93,7 +93,11 @@ int64_t ScratchFloats(const StepProgram& program, const ProgramOptions& options)
     attention =
         std::max(attention, AttentionScratchFloats(one->heads, one->kv_heads, one->head_dim));
   }
-  return (std::max(linear, attention) + 63) / 64 * 64;
+  int64_t states = 0;
+  for (const StateShape& state : program.states) {
+    states = std::max(states, RecurrenceScratchFloats(state.key_dim));
+  }
+  return (std::max({linear, attention, states}) + 63) / 64 * 64;
 }
 
 // Of one op in one step: pieces of a row's tokens, for each head of the cache.
@@ -147,6 +151,15 @@ std::vector<WeightRole> FindRoles(const StepProgram& program) {
       MarkVector(roles, rope->k_norm);
     } else if (const auto* attention = std::get_if<AttentionOp>(&op)) {
       MarkVector(roles, attention->sinks);
+    } else if (const auto* conv = std::get_if<CausalConvOp>(&op)) {
+      MarkVector(roles, conv->weight);
+      MarkVector(roles, conv->bias);
+    } else if (const auto* recurrence = std::get_if<RecurrenceOp>(&op)) {
+      for (const WeightId id : {recurrence->decay, recurrence->bias, recurrence->skip}) {
+        MarkVector(roles, id);
+      }
+    } else if (const auto* gated = std::get_if<GatedNormOp>(&op)) {
+      MarkVector(roles, gated->weight);
     } else if (const auto* logits = std::get_if<LogitsOp>(&op)) {
       MarkMatrix(roles, logits->head, false);
       MarkVector(roles, logits->bias);
@@ -181,6 +194,7 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
       kv_(options.kv),
       ops_(program.ops),
       ropes_(program.ropes),
+      states_(program.states),
       buffer_infos_(program.buffers),
       vocab_size_(program.vocab_size),
       vocabulary_(VocabularyOf(program)),

@@ -98,6 +98,10 @@ class CpuProgram final : public LoadedProgram {
   void RunOp(const LatentAppendOp& op);
   void RunOp(const HeadLinearOp& op);
   void RunOp(const LatentAttentionOp& op);
+  void RunOp(const CausalConvOp& op);
+  void RunOp(const RecurrenceOp& op);
+  void RunOp(const GatedNormOp& op);
+  void RunOp(const GateOp& op);
 
   bool NeedsTiles(const LinearJob& job) const;
   int TileCount(const LinearJob& job) const;
@@ -112,6 +116,7 @@ class CpuProgram final : public LoadedProgram {
   void RunExperts(const MoeOp& op, const LinearJob& job, WeightId MoeOp::Expert::*matrix,
                   WeightId MoeOp::Expert::*bias);
   LayerPages PagesOf(int layer) const;
+  StatePages PagesOfState(const StatePart& part) const;
 
   float* BufferData(BufferId id) { return buffer_data_[id]; }
   int64_t Stride(BufferId id) const { return BufferStride(buffer_infos_[id].width); }
@@ -135,6 +140,7 @@ class CpuProgram final : public LoadedProgram {
   KvLayout kv_;
   std::vector<Op> ops_;
   std::vector<Rope> ropes_;
+  std::vector<StateShape> states_;
   std::vector<Buffer> buffer_infos_;
   int vocab_size_ = 0;
   VocabularySlice vocabulary_;            // this rank's

@@ -10,6 +10,7 @@
 #include "kernels/cpu/head_jobs.h"
 #include "kernels/cpu/moe_jobs.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/recurrent_jobs.h"
 #include "kernels/cpu/row_tiles.h"
 #include "kernels/kv_layout.h"
 #include "kernels/step_batch.h"
@@ -117,6 +118,7 @@ struct KernelTable {
   void (*router_logits)(const RouteJob& job, int expert_begin, int expert_end);
   void (*choose_experts)(const RouteJob& job, int token_begin, int token_end);
   void (*combine_experts)(const CombineJob& job, int token_begin, int token_end);
+  RecurrentKernels recurrent;
 
   // The int8 class; null in others. Pieces of x are chunks of K of a tile (quantise.h).
   void (*quantise)(const LinearJob& job, int piece_begin, int piece_end, int32_t* out) = nullptr;

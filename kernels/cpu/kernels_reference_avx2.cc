@@ -4,6 +4,7 @@
 #include "kernels/cpu/latent_append.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/norm.h"
+#include "kernels/cpu/recurrent.h"
 #include "kernels/cpu/rope_append.h"
 #include "kernels/cpu/routing.h"
 #include "kernels/cpu/vec16_plain.h"
@@ -13,9 +14,10 @@ namespace quire::kernels::cpu {
 const KernelTable& ReferenceKernels() {
   using V = Vec16Plain;
   static constexpr KernelTable kTable = {
-      "reference",     V::kTileRows, V::kDirectRows,  PackTiles<V>,     Linear<V>,
-      Embed<V>,        Norm<V>,      SliceGate<V>,    HeadSquares<V>,   RopeAppend<V>,
-      LatentAppend<V>, Attend<V>,    RouterLogits<V>, ChooseExperts<V>, CombineExperts<V>,
+      "reference",     V::kTileRows,     V::kDirectRows,    PackTiles<V>,
+      Linear<V>,       Embed<V>,         Norm<V>,           SliceGate<V>,
+      HeadSquares<V>,  RopeAppend<V>,    LatentAppend<V>,   Attend<V>,
+      RouterLogits<V>, ChooseExperts<V>, CombineExperts<V>, RecurrentTable<V>(),
   };
   return kTable;
 }

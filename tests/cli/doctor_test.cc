@@ -161,6 +161,14 @@ TEST(WorkerPlan, ALineOfAnotherFormIsRefusedByName) {
             std::string::npos)
       << WorkerPlanText(*latent);
   EXPECT_EQ(text.find("latents"), std::string::npos);
+  EXPECT_EQ(text.find("state"), std::string::npos);
+  const auto hybrid = ParseWorkerPlan(line.substr(0, line.size() - 1) +
+                                      R"(,"state_bytes":2000000,"state_interval":480})");
+  ASSERT_TRUE(hybrid.ok()) << hybrid.status();
+  EXPECT_NE(WorkerPlanText(*hybrid).find(
+                BytesText(2e6) + " of them a sequence's state; one is kept every 480 tokens"),
+            std::string::npos)
+      << WorkerPlanText(*hybrid);
   EXPECT_EQ(JudgePlan("m", *plan).verdict, Verdict::kWarning) << "a part of the context";
   EXPECT_FALSE(ParseWorkerPlan(line.substr(0, line.size() - 4) + "x\"}]}").ok());
 }

@@ -23,7 +23,7 @@ std::unique_ptr<Driver> Driver::Make(const model::Model& model, const DriverOpti
   if (options.make_backend && options.kv_type == kernels::KvType::kF32) {
     shape = driver->backend_->PageShape(program, options.block_size);
   }
-  driver->layout_ = kernels::DealLayers(program.layer_windows, shape);
+  driver->layout_ = kernels::DealLayers(program.layer_windows, shape, program.states);
   kernels::ProgramOptions load;
   load.kv = driver->layout_;
   const int64_t blocks = (options.max_positions + options.block_size - 1) / options.block_size;

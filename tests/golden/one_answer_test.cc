@@ -50,7 +50,8 @@ class Device {
   Device(const model::Model& model, int threads) : model_(model) {
     backend_ = MakeOneAnswerBackend(threads);
     const kernels::StepProgram& program = model.program;
-    layout_ = kernels::DealLayers(program.layer_windows, backend_->PageShape(program, kBlockSize));
+    layout_ = kernels::DealLayers(program.layer_windows, backend_->PageShape(program, kBlockSize),
+                                  program.states);
     kernels::ProgramOptions options;
     options.kv = layout_;
     options.page_count = kManyPages;

@@ -19,7 +19,7 @@ kernels::ProgramOptions OptionsFor(const kernels::Backend& backend,
                                    const kernels::StepProgram& program,
                                    const RankDriver::Options& options) {
   kernels::ProgramOptions load;
-  load.kv = kernels::DealLayers(program.layer_windows, backend.PageShape(program, 16));
+  load.kv = kernels::DealLayers(program.layer_windows, backend.PageShape(program, 16), program.states);
   load.page_count = int64_t{(options.max_positions + 15) / 16} * options.sequences *
                     static_cast<int64_t>(load.kv.groups.size());
   load.max_tokens = options.max_positions * options.sequences;

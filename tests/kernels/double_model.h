@@ -47,6 +47,10 @@ class DoubleModel {
   void Apply(const LatentAppendOp& op);
   void Apply(const HeadLinearOp& op);
   void Apply(const LatentAttentionOp& op);
+  void Apply(const CausalConvOp& op);
+  void Apply(const RecurrenceOp& op);
+  void Apply(const GatedNormOp& op);
+  void Apply(const GateOp& op);
 
   void NormHead(const RopeAppendOp& op, int head, size_t token, std::vector<double>& x) const;
   const std::vector<double>& Vector(WeightId id) const { return weights_[id][0]; }

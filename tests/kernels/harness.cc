@@ -230,7 +230,8 @@ StepProgram MakeProgram(const ModelShape& shape, WeightStore& store) {
 PagedRunner::PagedRunner(const StepProgram& program, const Options& options)
     : options_(options), vocabulary_(program.vocab_size) {
   layout_ =
-      DealLayers(program.layer_windows, KvShapeOf(program, options.block_size, options.kv_type));
+      DealLayers(program.layer_windows, KvShapeOf(program, options.block_size, options.kv_type),
+                 program.states);
   const int blocks = (options.max_context + options.block_size - 1) / options.block_size;
   const int groups = static_cast<int>(layout_.groups.size());
   std::string error;
@@ -307,6 +308,23 @@ void PagedRunner::DropBehindWindow(int sequence, int position) {
       int32_t& page = tables_[sequence][group][block];
       if (page >= 0) loaded_->PoisonPage(page);
       page = -1;
+    }
+  }
+}
+
+void PagedRunner::MergeStates(int sequence, int first, int last) {
+  for (size_t group = 0; group < layout_.groups.size(); ++group) {
+    if (layout_.groups[group].kind != layout_.states.kind) continue;
+    std::vector<int32_t>& table = tables_[sequence][group];
+    for (int block = first; block < last; ++block) table[block] = table[last];
+  }
+}
+
+void PagedRunner::ContinueAfter(int sequence, int other, int block) {
+  for (size_t group = 0; group < layout_.groups.size(); ++group) {
+    const bool states = layout_.groups[group].kind == layout_.states.kind;
+    for (int b = states ? block : 0; b <= block; ++b) {
+      tables_[sequence][group][b] = tables_[other][group][b];
     }
   }
 }

@@ -66,6 +66,11 @@ class PagedRunner {
   // Marks blocks wholly before `position` of sliding kinds as gone, and poisons their pages.
   void DropBehindWindow(int sequence, int position);
 
+  // The states of blocks first … last have one place from now on.
+  void MergeStates(int sequence, int first, int last);
+  // The sequence reads the state at the end of a block of another one, and that one's keys before.
+  void ContinueAfter(int sequence, int other, int block);
+
   LoadedProgram& program() { return *loaded_; }
   Backend& backend() { return *backend_; }
 

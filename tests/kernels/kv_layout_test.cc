@@ -90,6 +90,36 @@ TEST(DealLayers, SmallerTypesTakeTheirShareAndFp8ItsScales) {
   EXPECT_EQ(slot.bytes * 3, page_of(KvType::kFp8));
 }
 
+TEST(DealLayers, StatesAreTheLastKindAndShareThePool) {
+  const StateShape state{.channels = 100, .taps = 4, .heads = 3, .key_dim = 16, .value_dim = 24};
+  const KvLayout layout = DealLayers({kNoKeys, 0, kNoKeys},
+                                     {.block_size = 16, .kv_heads = 1, .head_dim = 16},
+                                     {state, state});
+  ASSERT_EQ(layout.kinds.size(), 2u);
+  EXPECT_EQ(layout.kinds[0].groups, 1);
+  EXPECT_EQ(layout.kinds[1].window, 17);
+  EXPECT_EQ(layout.kinds[1].groups, layout.states.groups);
+  EXPECT_EQ(layout.states.first_group, 1);
+  EXPECT_EQ(layout.groups.size(), 1u + static_cast<size_t>(layout.states.groups));
+  EXPECT_EQ(layout.page_bytes, 2048);  // a matrix of 16 · 32 numbers, as much as keys and values
+  EXPECT_EQ(layout.kinds[1].state_interval, 8 * layout.states.groups);
+  // No unit lies across a border, and no two at one place.
+  std::set<std::pair<int, int64_t>> taken;
+  for (const StateLayout::Layer& layer : layout.states.layers) {
+    for (const auto& [part, units] : {std::pair{layer.inputs, 2}, std::pair{layer.matrices, 3}}) {
+      for (int unit = 0; unit < units; ++unit) {
+        const StatePart::Place place = part.PlaceOf(unit);
+        EXPECT_LT(place.group, layout.states.groups);
+        EXPECT_LE(place.offset + part.unit_bytes, layout.page_bytes);
+        for (int64_t at = place.offset; at < place.offset + part.unit_bytes; at += 64) {
+          EXPECT_TRUE(taken.insert({place.group, at}).second);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(layout.states.bytes, 64 * static_cast<int64_t>(taken.size()));
+}
+
 TEST(DealLayers, NoLayersNoPages) { EXPECT_EQ(DealLayers({}, {}).page_bytes, 0); }
 
 }  // namespace

@@ -19,7 +19,9 @@ class TagKeys {
  public:
   TagKeys(const CacheShape& shape, uint64_t salt) : root_(TagRoot(salt)) {
     for (const CacheKindShape& kind : shape.kinds) {
-      windows_.insert(windows_.end(), static_cast<size_t>(kind.groups), kind.window);
+      // Of states a query sees the last one alone.
+      windows_.insert(windows_.end(), static_cast<size_t>(kind.groups),
+                      kind.HoldsStates() ? 1 : kind.window);
     }
     tags_.resize(windows_.size());
   }

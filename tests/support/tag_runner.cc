@@ -30,6 +30,7 @@ TagProgram::TagProgram(const CacheShape& shape, int32_t vocab_size)
   for (const CacheKindShape& kind : shape_.kinds) {
     QUIRE_CHECK_MSG(kind.window != 1, "a window of one cannot see the previous tag");
     windows_.insert(windows_.end(), static_cast<size_t>(kind.groups), kind.window);
+    states_.insert(states_.end(), static_cast<size_t>(kind.groups), kind.HoldsStates());
   }
   tags_.assign(static_cast<size_t>(shape_.page_count * shape_.block_size), kNoTag);
 }
@@ -62,17 +63,45 @@ void TagProgram::Append(const kernels::StepBatch& batch, size_t index) {
     const int32_t token = batch.tokens[static_cast<size_t>(row.first_token + i)];
     QUIRE_CHECK(batch.positions[static_cast<size_t>(row.first_token + i)] == position);
     for (int32_t group = 0; group < static_cast<int32_t>(windows_.size()); ++group) {
+      if (states_[static_cast<size_t>(group)]) continue;
       const uint64_t previous = position == 0 ? root : Tag(row, group, position - 1);
       QUIRE_CHECK_MSG(previous != kNoTag, "a key is read that no step wrote");
       Tag(row, group, position) = TagOf(previous, token, position, group);
     }
     ++tokens_computed_;
   }
+  for (int32_t group = 0; group < static_cast<int32_t>(windows_.size()); ++group) {
+    if (states_[static_cast<size_t>(group)]) AppendState(batch, index, group);
+  }
 }
 
-uint64_t TagProgram::Attend(const kernels::BatchRow& row, int64_t position) {
+// The page of a position's block holds the state behind it, whatever was there before.
+void TagProgram::AppendState(const kernels::StepBatch& batch, size_t index, int32_t group) {
+  const kernels::BatchRow& row = batch.rows[index];
+  const int64_t first = row.first_position;
+  uint64_t state = TagRoot(index < row_salts_.size() ? row_salts_[index] : 0);
+  const auto place = [&](int64_t position) {
+    return &Tag(row, group, position / shape_.block_size * shape_.block_size);
+  };
+  if (first > 0) state = *place(first - 1);
+  QUIRE_CHECK_MSG(state != kNoTag, "a state is read that no step wrote");
+  for (int i = 0; i < row.token_count; ++i) {
+    const size_t token = static_cast<size_t>(row.first_token + i);
+    state = TagOf(state, batch.tokens[token], first + i, group);
+    behind_[token * windows_.size() + static_cast<size_t>(group)] = state;
+    std::fill_n(place(first + i), shape_.block_size, state);
+  }
+}
+
+uint64_t TagProgram::Attend(const kernels::BatchRow& row, int32_t token) {
+  const int64_t position = row.first_position + (token - row.first_token);
   uint64_t seen = 1;
   for (int32_t group = 0; group < static_cast<int32_t>(windows_.size()); ++group) {
+    if (states_[static_cast<size_t>(group)]) {
+      const size_t at = static_cast<size_t>(token) * windows_.size() + static_cast<size_t>(group);
+      seen = TagSeen(seen, behind_[at]);
+      continue;
+    }
     const int64_t window = windows_[static_cast<size_t>(group)];
     const int64_t first = window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
     for (int64_t key = first; key <= position; ++key) {
@@ -90,7 +119,7 @@ void TagProgram::Logits(const kernels::StepBatch& batch, size_t sample, std::spa
     return token >= candidate.first_token && token < candidate.first_token + candidate.token_count;
   });
   QUIRE_CHECK(row != batch.rows.end());
-  const uint64_t seen = Attend(*row, row->first_position + (token - row->first_token));
+  const uint64_t seen = Attend(*row, token);
   for (size_t id = 0; id < logits.size(); ++id) {
     logits[id] = TagLogit(seen, static_cast<int32_t>(id));
   }
@@ -116,6 +145,7 @@ void TagProgram::RunWithLogits(const kernels::StepBatch& batch, std::span<float>
           tags_[static_cast<size_t>(copy.from * shape_.block_size + slot)];
     }
   }
+  behind_.resize(batch.tokens.size() * windows_.size());
   for (size_t row = 0; row < batch.rows.size(); ++row) Append(batch, row);
   row_salts_.clear();
   if (batch.late_masks != nullptr) batch.late_masks->Fill();

@@ -3,8 +3,10 @@
 //
 // Each KV slot stores a tag of (token, position, previous tag, group, salt). "Attention" of a
 // sampled token re-reads all tags in its window through the block table and turns them into a row
-// of small-integer logits; the sampler is the real one. A stale, foreign or misplaced block changes
-// the output; a slot that was never written, or given back since, ends the process.
+// of small-integer logits; the sampler is the real one. A page of states holds one tag, that of the
+// last position: the next is made from it, and it is all that a query sees. A stale, foreign or
+// misplaced block changes the output; a slot that was never written, or given back since, ends the
+// process.
 #pragma once
 
 #include <cstdint>
@@ -71,13 +73,16 @@ class TagProgram final : public TagLoaded {
  private:
   uint64_t& Tag(const kernels::BatchRow& row, int32_t group, int64_t position);
   void Append(const kernels::StepBatch& batch, size_t index);
-  uint64_t Attend(const kernels::BatchRow& row, int64_t position);
+  void AppendState(const kernels::StepBatch& batch, size_t index, int32_t group);
+  uint64_t Attend(const kernels::BatchRow& row, int32_t token);
   void Logits(const kernels::StepBatch& batch, size_t sample, std::span<float> logits);
 
   CacheShape shape_;
   int32_t vocab_size_;
   std::vector<int32_t> windows_;  // by group
+  std::vector<bool> states_;      // by group, whether it holds states
   std::vector<uint64_t> tags_;    // [page, slot]
+  std::vector<uint64_t> behind_;  // [token of the step, group]: the states behind it
   std::vector<uint64_t> row_salts_;
   kernels::sampling::Sampler sampler_;
   std::set<uint64_t> nan_seeds_;
@@ -108,6 +113,8 @@ struct TagRunnerOptions {
 // The model on the device of this test binary: the host, or where tests/support/tag_cuda is linked,
 // an emulated CUDA device.
 std::unique_ptr<TagLoaded> MakeTagProgram(const TagRunnerOptions& options);
+// Whether it serves cache kinds of states.
+bool TagHoldsStates();
 
 // A runner for an engine with these options: the same cache and limits.
 TagRunnerOptions RunnerOptionsFor(const EngineOptions& engine);

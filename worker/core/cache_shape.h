@@ -12,6 +12,11 @@ namespace quire {
 struct CacheKindShape {
   int32_t window = 0;  // tokens that a query sees, itself included; 0 is full attention
   int32_t groups = 1;  // cache groups: a block of this kind is one page in each
+  // Of states: a block is the state at its end, and sequences keep one for every so many blocks at
+  // least. 0: keys and values.
+  int32_t state_interval = 0;
+
+  bool HoldsStates() const { return state_interval > 0; }
 };
 
 struct CacheShape {

@@ -30,7 +30,10 @@ KvCache::KvCache(const KvCacheOptions& options)
   QUIRE_CHECK(!shape_.kinds.empty());
   int64_t blocks = 0;
   for (const CacheKindShape& kind : shape_.kinds) {
-    QUIRE_CHECK(kind.groups > 0 && kind.window >= 0);
+    QUIRE_CHECK(kind.groups > 0 && kind.window >= 0 && kind.state_interval >= 0);
+    // What a sequence sees is its running state and the one at the last border before.
+    QUIRE_CHECK(!kind.HoldsStates() || kind.window == shape_.block_size + 1);
+    has_states_ = has_states_ || kind.HoldsStates();
     kinds_.push_back({kind.window});
     has_full_kind_ = has_full_kind_ || kind.window == 0;
     blocks += shape_.page_count / kind.groups;
@@ -48,9 +51,31 @@ int64_t KvCache::PagesToExtend(const SequenceBlocks& blocks, int64_t length) con
   for (size_t kind = 0; kind < shape_.kinds.size(); ++kind) {
     const int64_t have =
         blocks.kinds.empty() ? 0 : static_cast<int64_t>(blocks.kinds[kind].blocks.size());
-    pages += std::max<int64_t>(0, count - have) * shape_.kinds[kind].groups;
+    int64_t taken = std::max<int64_t>(0, count - have);
+    if (shape_.kinds[kind].HoldsStates()) {
+      taken = 0;
+      for (int64_t block = have; block < count; ++block) {
+        if (TakesBlock(shape_.kinds[kind], blocks, block, length)) ++taken;
+      }
+    }
+    pages += taken * shape_.kinds[kind].groups;
   }
   return pages;
+}
+
+bool KvCache::IsKeptBorder(const CacheKindShape& kind, const SequenceBlocks& blocks,
+                           int64_t block) const {
+  const int64_t end = (block + 1) * shape_.block_size;
+  return (block + 1) % kind.state_interval == 0 || end == blocks.branch ||
+         end == blocks.prompt_border;
+}
+
+// The last block has the running state; the last full one is where a following sequence will most
+// likely continue.
+bool KvCache::TakesBlock(const CacheKindShape& kind, const SequenceBlocks& blocks, int64_t block,
+                         int64_t length) const {
+  return !kind.HoldsStates() || block + 1 == BlockCount(length) ||
+         block + 1 == length / shape_.block_size || IsKeptBorder(kind, blocks, block);
 }
 
 bool KvCache::Extend(SequenceBlocks& blocks, int64_t length) {
@@ -62,7 +87,11 @@ bool KvCache::Extend(SequenceBlocks& blocks, int64_t length) {
   const size_t count = static_cast<size_t>(BlockCount(length));
   for (size_t kind = 0; kind < shape_.kinds.size(); ++kind) {
     std::vector<BlockId>& list = blocks.kinds[kind].blocks;
-    while (list.size() < count) list.push_back(Take(static_cast<int32_t>(kind)));
+    while (list.size() < count) {
+      const auto block = static_cast<int64_t>(list.size());
+      const bool taken = TakesBlock(shape_.kinds[kind], blocks, block, length);
+      list.push_back(taken ? Take(static_cast<int32_t>(kind)) : kNoBlock);
+    }
   }
   QUIRE_CHECK(pool_.held() - held_before == needed);
   return true;
@@ -135,9 +164,13 @@ void KvCache::FreeBehindWindow(SequenceBlocks& blocks, int64_t computed) {
     QUIRE_CHECK(table.first_live <= static_cast<int64_t>(table.blocks.size()));
     while (table.first_live < first_live &&
            table.first_live < static_cast<int64_t>(table.blocks.size())) {
-      BlockId& block = table.blocks[table.first_live++];
+      const int32_t at = table.first_live++;
+      BlockId& block = table.blocks[at];
+      if (block == kNoBlock) continue;  // of states
+      const CacheKindShape& shape = shape_.kinds[kind];
+      const bool kept = shape.HoldsStates() && IsKeptBorder(shape, blocks, at);
       if (!QUIRE_BUG(release_forgotten_behind_window)) {
-        pool_.Release(block, EvictionOrder::kBehindWindow);
+        pool_.Release(block, kept ? EvictionOrder::kLeastRecent : EvictionOrder::kBehindWindow);
       }
       block = kNoBlock;
     }
@@ -147,6 +180,8 @@ void KvCache::FreeBehindWindow(SequenceBlocks& blocks, int64_t computed) {
 SequenceBlocks KvCache::Fork(const SequenceBlocks& from, int64_t length) {
   QUIRE_CHECK(length > 0 && from.kinds.size() == shape_.kinds.size());
   SequenceBlocks fork;
+  fork.branch = from.branch;
+  fork.prompt_border = from.prompt_border;
   fork.kinds.resize(shape_.kinds.size());
   for (size_t kind = 0; kind < shape_.kinds.size(); ++kind) {
     const int64_t count = BlockCount(length);
@@ -161,8 +196,9 @@ SequenceBlocks KvCache::Fork(const SequenceBlocks& from, int64_t length) {
     table.blocks.assign(static_cast<size_t>(count), kNoBlock);
     for (int64_t i = table.first_live; i < count; ++i) {
       table.blocks[i] = source.blocks[i];
-      pool_.AddReference(table.blocks[i]);
+      if (table.blocks[i] != kNoBlock) pool_.AddReference(table.blocks[i]);
     }
+    QUIRE_CHECK_MSG(table.blocks.back() != kNoBlock, "a fork has no state to continue from");
   }
   return fork;
 }
@@ -173,6 +209,7 @@ int64_t KvCache::PagesToOwn(const SequenceBlocks& blocks, int64_t position) cons
     const KindBlocks& table = blocks.kinds[kind];
     const int64_t at = position / shape_.block_size;
     if (at < table.first_live || at >= static_cast<int64_t>(table.blocks.size())) continue;
+    QUIRE_CHECK(table.blocks[at] != kNoBlock);
     if (Shared(table.blocks[at])) pages += shape_.kinds[kind].groups;
   }
   return pages;
@@ -210,7 +247,7 @@ void KvCache::Release(SequenceBlocks& blocks) {
     for (size_t kind = blocks.kinds.size(); kind-- > 0;) {
       const KindBlocks& table = blocks.kinds[kind];
       if (i >= table.blocks.size() || i < static_cast<size_t>(table.first_live)) continue;
-      QUIRE_CHECK(table.blocks[i] != kNoBlock);
+      if (table.blocks[i] == kNoBlock) continue;  // of states
       pool_.Release(table.blocks[i]);
       if (QUIRE_BUG(double_free) && i == 0) pool_.Release(table.blocks[i]);
     }
@@ -218,11 +255,21 @@ void KvCache::Release(SequenceBlocks& blocks) {
   blocks.kinds.clear();
 }
 
+int64_t KvCache::LastHit(const SequenceBlocks& blocks, int64_t length) const {
+  int64_t hit = length;
+  for (const CacheKindShape& kind : shape_.kinds) {
+    if (!kind.HoldsStates()) continue;
+    while (hit > 0 && !IsKeptBorder(kind, blocks, hit - 1)) --hit;
+  }
+  return hit;
+}
+
 int64_t KvCache::PagesToReturn(const SequenceBlocks& blocks) const {
   int64_t pages = 0;
   for (size_t kind = 0; kind < blocks.kinds.size(); ++kind) {
     const KindBlocks& table = blocks.kinds[kind];
     for (size_t i = static_cast<size_t>(table.first_live); i < table.blocks.size(); ++i) {
+      if (table.blocks[i] == kNoBlock) continue;  // of states
       if (pool_.references(table.blocks[i]) == 1) pages += shape_.kinds[kind].groups;
     }
   }
@@ -234,7 +281,11 @@ int64_t KvCache::PeakPages(int64_t length, int64_t chunk) const {
   int64_t pages = 0;
   for (const CacheKindShape& kind : shape_.kinds) {
     int64_t blocks = BlockCount(length);
-    if (kind.window > 0) {
+    if (kind.HoldsStates()) {
+      // Two before the chunk; those at the interval, two that a prompt keeps, and the last two.
+      const int64_t most = BlockCount(chunk) + 1;
+      blocks = std::min(blocks, 2 + std::min(most, most / kind.state_interval + 5));
+    } else if (kind.window > 0) {
       // Window and chunk may both begin in the middle of a block.
       blocks = std::min(blocks, BlockCount(int64_t{kind.window} - 1 + chunk) + 1);
     }
@@ -252,10 +303,12 @@ void KvCache::CheckInvariants(std::span<const SequenceBlocks* const> tables) con
     for (size_t kind = 0; kind < table->kinds.size(); ++kind) {
       const KindBlocks& list = table->kinds[kind];
       QUIRE_CHECK(shape_.kinds[kind].window > 0 || list.first_live == 0);
+      const bool states = shape_.kinds[kind].HoldsStates();
       for (size_t i = 0; i < list.blocks.size(); ++i) {
         const bool live = i >= static_cast<size_t>(list.first_live);
-        QUIRE_CHECK(live == (list.blocks[i] != kNoBlock));
-        if (live && ++references[list.blocks[i]] == 1) pages += shape_.kinds[kind].groups;
+        const bool there = list.blocks[i] != kNoBlock;
+        QUIRE_CHECK(there ? live : !live || (states && i + 1 < list.blocks.size()));
+        if (there && ++references[list.blocks[i]] == 1) pages += shape_.kinds[kind].groups;
       }
     }
   }

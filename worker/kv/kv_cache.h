@@ -14,7 +14,9 @@
 // 4. A published block is full and its keys and values have been written. One is published per
 //    (kind, hash); it is withdrawn, and the withdrawal is reported, before its pages are used for
 //    anything else.
-// 5. With a full kind, eviction takes ends of chains before the blocks that they continue, least
+// 5. A block of states holds the state at its end once a later token has been computed, or as many
+//    as fill it. The last one of a sequence is written in place: who shares it copies it first.
+// 6. With a full kind, eviction takes ends of chains before the blocks that they continue, least
 //    recently used first. An inner block may be evicted only where a running sequence continues a
 //    chain on its own copy.
 #pragma once
@@ -25,7 +27,6 @@
 #include <span>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "common/cached_prefix.h"
 #include "common/counted.h"
 #include "worker/core/cache_shape.h"
@@ -34,22 +35,9 @@
 #include "worker/kv/cache_event_log.h"
 #include "worker/kv/prefix_chain.h"
 #include "worker/kv/prefix_index.h"
+#include "worker/kv/sequence_blocks.h"
 
 namespace quire {
-
-// One sequence's blocks of one kind, by logical block. Entries below first_live have been released,
-// or were never needed after a cache hit.
-struct KindBlocks {
-  int32_t first_live = 0;
-  std::vector<BlockId> blocks;
-};
-
-// Models rarely have more kinds: values that are kept by kind need no memory of their own.
-inline constexpr size_t kUsualKinds = 2;
-
-struct SequenceBlocks {
-  absl::InlinedVector<KindBlocks, kUsualKinds> kinds;  // empty: nothing is held
-};
 
 struct KvCacheOptions {
   CacheShape shape;
@@ -95,9 +83,9 @@ class KvCache {
   void Release(SequenceBlocks& blocks);
 
   // A separate table for the first `length` tokens of `from`, sharing their blocks: those that a
-  // query at or after `length` sees. Requires: `from` still holds these. A last block that is only
-  // partly filled is shared too: the sequence that ends in it continues to write it, the others
-  // need TakeOwn before they write.
+  // query at or after `length` sees. Requires: `from` still holds these, and with states it ends at
+  // `length`. A last block that is only partly filled is shared too: all need TakeOwn before they
+  // write, except that without states the sequence that ends in it may continue to write it.
   SequenceBlocks Fork(const SequenceBlocks& from, int64_t length);
 
   // Pages that TakeOwn would take.
@@ -110,6 +98,9 @@ class KvCache {
   SequenceBlocks TakeOwn(SequenceBlocks& blocks, int64_t position,
                          std::vector<PlannedCopy>& copies);
 
+  // Of the first `length` blocks of a sequence that is being computed, how many will be a hit: with
+  // states, up to the last border whose state is kept.
+  int64_t LastHit(const SequenceBlocks& blocks, int64_t length) const;
   // Pages that Release would free: those of blocks that no other sequence holds.
   int64_t PagesToReturn(const SequenceBlocks& blocks) const;
   // The most pages that a sequence of `length` tokens holds at one time when it is computed in
@@ -175,6 +166,12 @@ class KvCache {
     return (length + shape_.block_size - 1) / shape_.block_size;
   }
   int64_t FirstSeen(int32_t kind, int64_t length) const;  // first block that is needed at `length`
+  // Whether the state at the end of this block is kept for later sequences.
+  bool IsKeptBorder(const CacheKindShape& kind, const SequenceBlocks& blocks, int64_t block) const;
+  // Whether room for `length` tokens means a block of this kind here.
+  bool TakesBlock(const CacheKindShape& kind, const SequenceBlocks& blocks, int64_t block,
+                  int64_t length) const;
+  int64_t StatelessEnd(int64_t blocks) const;
   BlockId Take(int32_t kind);
   bool EvictOldest();
   void PrefetchEvictionsAfter(BlockId block) const;
@@ -188,6 +185,7 @@ class KvCache {
   uint64_t hash_mask_;
   std::vector<CacheKind> kinds_;  // for CachedPrefix
   bool has_full_kind_ = false;
+  bool has_states_ = false;
   BlockPool pool_;
   std::unique_ptr<PrefixIndex> index_;  // absent: prefix caching is off
   CacheEventLog events_;

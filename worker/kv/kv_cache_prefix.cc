@@ -104,7 +104,22 @@ CacheHit KvCache::Lookup(PrefixChain& chain, std::span<const TokenId> tokens) {
       if (pool_.references(block) == 0) hit.evictable += groups;
     }
   }
+  if (has_states_) hit.branch = StatelessEnd(blocks) * shape_.block_size;
   return hit;
+}
+
+// How many blocks of the path hold keys and values, where these are more than `blocks`; else 0.
+int64_t KvCache::StatelessEnd(int64_t blocks) const {
+  const auto whole = [this](NodeId node) {
+    for (size_t kind = 0; kind < kinds_.size(); ++kind) {
+      if (shape_.kinds[kind].window > 0) continue;
+      if (index_->block(node, static_cast<int32_t>(kind)) == kNoBlock) return false;
+    }
+    return true;
+  };
+  int64_t end = 0;
+  while (end < static_cast<int64_t>(path_.size()) && whole(path_[static_cast<size_t>(end)])) ++end;
+  return end > blocks ? end : 0;
 }
 
 void KvCache::Adopt(PrefixChain& chain, const CacheHit& hit, SequenceBlocks& blocks) {

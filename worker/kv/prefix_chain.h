@@ -35,6 +35,9 @@ struct CacheHit {
   int64_t length = 0;     // tokens; a multiple of the block size
   int64_t pages = 0;      // that hold them
   int64_t evictable = 0;  // of these, held by no sequence now
+  // Tokens whose keys and values are cached, without the state that would make them a hit; 0: there
+  // are no more than `length`.
+  int64_t branch = 0;
 };
 
 }  // namespace quire

@@ -72,7 +72,11 @@ int64_t PagesPerSequence(const kernels::KvLayout& kv, int64_t tokens, int64_t ch
   int64_t pages = 0;
   for (const kernels::KvKind& kind : kv.kinds) {
     int64_t blocks = BlocksOf(tokens, kv.block_size);
-    if (kind.window > 0) {
+    if (kind.state_interval > 0) {
+      // As KvCache::PeakPages.
+      const int64_t most = BlocksOf(chunk_tokens, kv.block_size) + 1;
+      blocks = std::min(blocks, 2 + std::min(most, most / kind.state_interval + 5));
+    } else if (kind.window > 0) {
       // A stretch of n tokens touches at most one block more than it would if it began at one.
       const int64_t stretch = int64_t{kind.window} - 1 + chunk_tokens;
       blocks = std::min(blocks, BlocksOf(stretch, kv.block_size) + 1);
@@ -130,6 +134,10 @@ std::string MemoryPlanText(const MemoryPlan& plan, const MemoryRequest& request)
                         BytesText(plan.kv_bytes), plan.page_count, request.kv.block_size,
                         kernels::KvTypeName(request.kv.type),
                         plan.page_count / plan.pages_per_sequence, request.max_model_len);
+  if (request.kv.states.kind >= 0) {
+    absl::StrAppendFormat(&text, "\n            %8s  a sequence's state, in %d pages",
+                          BytesText(request.kv.states.bytes), request.kv.states.groups);
+  }
   if (plan.constraint_bytes > 0) {
     absl::StrAppendFormat(&text, "\n  grammars  %8s  at most", BytesText(plan.constraint_bytes));
   }

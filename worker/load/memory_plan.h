@@ -46,7 +46,8 @@ struct MemoryPlan {
 };
 
 // The most pages that one sequence of `tokens` holds: all blocks of full groups; of sliding ones
-// those that a window and one chunk of `chunk_tokens` overlap.
+// those that a window and one chunk of `chunk_tokens` overlap. Of states: the running one, the one
+// at the last border, and those that such a chunk keeps.
 int64_t PagesPerSequence(const kernels::KvLayout& kv, int64_t tokens, int64_t chunk_tokens);
 
 // KV gets what max_num_seqs sequences of max_model_len need, at most half of what is left after

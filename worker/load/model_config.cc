@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/status.h"
+#include "kernels/kv_layout.h"
 
 namespace quire::load {
 namespace {
@@ -106,9 +107,10 @@ absl::Status CheckWindows(const ModelConfig& config) {
                                                    " entries for ", config.layers, " layers"));
   }
   for (int window : config.layer_windows) {
+    if (window == kernels::kNoKeys) continue;
     QUIRE_RETURN_IF_ERROR(CheckRanges({{"sliding_window", window, 0, kMaxPositions}}));
   }
-  return absl::OkStatus();
+  return CheckRecurrentLayers(config);
 }
 
 absl::Status CheckLatents(const ModelConfig& config) {
@@ -324,6 +326,7 @@ std::string CanonicalText(const ModelConfig& config) {
                   "\nfinal_norm=", config.final_norm, "\nnorm_affine=", config.norm_affine, "\n");
   text += TurnsAndScalesText(config);
   text += GemmaText(config.gemma);
+  text += RecurrentText(config);
   if (config.experts.count > 0) text += ExpertText(config.experts);
   if (!config.quantisation.empty()) {
     absl::StrAppend(&text, "quantisation=", config.quantisation, "\n");

@@ -13,6 +13,7 @@
 #include "kernels/head_rules.h"
 #include "kernels/routing_rule.h"
 #include "worker/load/gemma_form.h"
+#include "worker/load/recurrent_config.h"
 
 namespace quire::load {
 
@@ -91,7 +92,9 @@ struct ModelConfig {
   double attention_scale = 0.0;  // of q · k
   double attention_softcap = 0.0;
   double logit_softcap = 0.0;
-  std::vector<int> layer_windows;  // tokens that a query sees, itself included; 0 is full attention
+  // Tokens that a query sees, itself included; 0 is full attention, kernels::kNoKeys: none, the
+  // layer is recurrent.
+  std::vector<int> layer_windows;
   RopeConfig rope;                 // of full layers
   RopeConfig sliding_rope;         // of sliding layers
   double norm_weight_offset =
@@ -127,6 +130,11 @@ struct ModelConfig {
   GemmaForm gemma;
   // The layer whose keys and values this one reads; −1: there is none.
   int KeysOf(int layer) const;
+  RecurrentConfig recurrent;
+  bool IsRecurrent(int layer) const {
+    return recurrent.Exists() && layer_windows[static_cast<size_t>(layer)] < 0;
+  }
+  bool gated_attention = false;  // a sigmoid of numbers beside q multiplies what attention gives
 
   // Of a quantised checkpoint: what its configuration says, canonically (load/quantisation.h).
   std::string quantisation;

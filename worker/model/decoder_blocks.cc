@@ -44,6 +44,8 @@ DecoderBuffers MakeBuffers(ProgramBuilder& builder, const DecoderForm& form) {
     buffers.qkv = builder.Buffer("qkv", shard.queries.count + 2 * shard.keys.count);
   }
   buffers.attended = builder.Buffer("attended", shard.attended.count);
+  if (config.gated_attention) buffers.gate = builder.Buffer("gate", shard.queries.count);
+  buffers.recurrent = MakeRecurrentBuffers(builder);
   if (config.HasMlp()) buffers.inner = builder.Buffer("gated", shard.inner.count);
   const load::ExpertConfig& experts = config.experts;
   if (experts.shared_width > 0 && !experts.shared_gated) {
@@ -137,7 +139,14 @@ void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
                                                             {Part::kValue, kv_width, shard.keys}};
 
   kernels::LinearOp project;
-  project.weight = builder.Matrix(qkv, config.hidden_size, block.layer);
+  if (config.gated_attention) {
+    std::vector<ProgramBuilder::Stack> runs = QueryRuns(builder);
+    runs.insert(runs.end(), qkv.begin() + 1, qkv.end());
+    project.weight = builder.Runs(runs, config.hidden_size, block.layer);
+    AddAttentionGate(builder, block.layer, buffers.normed, buffers.gate);
+  } else {
+    project.weight = builder.Matrix(qkv, config.hidden_size, block.layer);
+  }
   if (config.qkv_bias) project.bias = builder.Vector(qkv, "bias", block.layer);
   project.in = buffers.normed;
   project.out = buffers.qkv;
@@ -169,6 +178,9 @@ void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
     attention.sinks = builder.Vector({{Part::kSinks, config.heads, heads}}, "weight", block.layer);
   }
   builder.Add(attention);
+  if (config.gated_attention) {
+    builder.Add(kernels::GateOp{buffers.attended, buffers.gate, buffers.attended});
+  }
 
   kernels::LinearOp output;
   output.weight =
@@ -247,6 +259,7 @@ void AddPlainShared(ProgramBuilder& builder, const kernels::MoeOp& moe, int laye
   builder.Add(up);
   kernels::LinearOp down;
   down.weight = expert.down;
+  down.scale = static_cast<float>(builder.config().residual_scale);
   down.accumulate = true;
   down.in = inner;
   down.out = moe.out;
@@ -368,10 +381,14 @@ void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form) {
     const bool windowed = config.layer_windows[static_cast<size_t>(layer)] > 0;
     const int turns = !config.HasRope(layer) ? kNoId : windowed ? sliding_rope : rope;
     add_before(Part::kAttentionNorm, layer);
-    const auto add_attention = config.latent.rank > 0 ? AddLatentAttention : AddAttention;
-    add_attention(builder, buffers,
-                  {layer, turns, form.head_norms || config.head_norms, form.sinks, result,
-                   /*accumulate=*/!form.post_norms, form.head_norm});
+    if (config.IsRecurrent(layer)) {
+      AddRecurrent(builder, buffers.recurrent, layer, buffers.normed, result);
+    } else {
+      const auto add_attention = config.latent.rank > 0 ? AddLatentAttention : AddAttention;
+      add_attention(builder, buffers,
+                    {layer, turns, form.head_norms || config.head_norms, form.sinks, result,
+                     /*accumulate=*/!form.post_norms, form.head_norm});
+    }
     add_result(Part::kPostAttentionNorm, layer);
     if (!form.parallel) add_before(Part::kMlpNorm, layer);
     const auto add_block = config.HasExperts(layer) ? AddExperts : AddMlp;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "worker/model/program_builder.h"
+#include "worker/model/recurrent_blocks.h"
 
 namespace quire::model {
 
@@ -24,9 +25,11 @@ struct DecoderBuffers {
   kernels::BufferId normed = kernels::kNoId;    // what blocks read: hidden, after a norm
   kernels::BufferId qkv = kernels::kNoId;       // of latent attention: queries alone
   kernels::BufferId attended = kernels::kNoId;  // the results of all heads
+  kernels::BufferId gate = kernels::kNoId;      // of attention, as wide
   LatentBuffers latent;
   kernels::BufferId inner = kernels::kNoId;   // intermediate
   kernels::BufferId shared = kernels::kNoId;  // the same of a shared expert without a gate
+  RecurrentBuffers recurrent;
   kernels::BufferId branch =
       kernels::kNoId;  // a block's result that is normalised before it is added
 };

@@ -17,6 +17,9 @@ namespace quire::model {
   SERVE(kQwen3)               \
   SERVE(kQwen2Moe)            \
   SERVE(kQwen3Moe)            \
+  SERVE(kQwen3Next)           \
+  SERVE(kQwen35)              \
+  SERVE(kQwen35Moe)           \
   SERVE(kGemma2)              \
   SERVE(kGemma3)              \
   SERVE(kGemma4)              \
@@ -29,6 +32,7 @@ namespace quire::model {
   SERVE(kGranite)             \
   SERVE(kGraniteMoe)          \
   SERVE(kGlm)                 \
+  SERVE(kGraniteHybrid)       \
   SERVE(kGlm4)                \
   SERVE(kGlm4Moe)             \
   SERVE(kGlm4MoeLite)         \
@@ -39,6 +43,7 @@ namespace quire::model {
   SERVE(kExaone4)             \
   SERVE(kSeedOss)             \
   SERVE(kErnie45)             \
+  SERVE(kLfm2)                \
   SERVE(kOpt)
 
 #define QUIRE_DECLARE_FAMILY(constant) extern const Family constant;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
+#include "kernels/kv_layout.h"
 #include "worker/model/family.h"
 
 namespace quire::model {
@@ -55,7 +56,9 @@ void ReadGgufCommon(GgufReader& reader, const load::GgufFile& file, const GgufFo
   config.layers = ClampCount(reader.RequiredInt("block_count")) -
                   std::max(ClampCount(reader.Int("nextn_predict_layers", 0)), 0);
   config.heads = ClampCount(reader.PerLayerInt("attention.head_count", 0));
-  config.kv_heads = ClampCount(reader.PerLayerInt("attention.head_count_kv", config.heads));
+  config.kv_heads = ClampCount(
+      form.recurrent ? reader.PerLayerIntOrNone("attention.head_count_kv", config.heads)
+                     : reader.PerLayerInt("attention.head_count_kv", config.heads));
   config.max_positions = ClampCount(reader.RequiredInt("context_length"));
   config.layer_norm = form.layer_norm;
   config.norm_bias = !form.layer_norm;
@@ -179,6 +182,35 @@ int64_t GgufReader::PerLayerInt(std::string_view key, int64_t otherwise) {
     return otherwise;
   }
   return values->front();
+}
+
+int64_t GgufReader::PerLayerIntOrNone(std::string_view key, int64_t otherwise) {
+  const absl::StatusOr<load::GgufArray> array = file_.Array(prefix_ + std::string(key));
+  if (!array.ok()) return Int(key, otherwise);
+  const absl::StatusOr<std::vector<int64_t>> values = array->Integers(load::kMaxGgufLayers);
+  int64_t number = 0;
+  for (size_t i = 0; values.ok() && i < values->size(); ++i) {
+    if ((*values)[i] == 0 || (*values)[i] == number) continue;
+    if (number != 0) Fail(absl::StrCat(AbslView(key), ": layers that differ are not served"));
+    number = (*values)[i];
+  }
+  if (!values.ok() || number == 0) Fail(absl::StrCat(AbslView(key), " holds no number above 0"));
+  return number;
+}
+
+std::vector<int> GgufReader::LayersWithout(std::string_view key, int layers) {
+  std::vector<int> windows(static_cast<size_t>(layers), 0);
+  const absl::StatusOr<load::GgufArray> array = file_.Array(prefix_ + std::string(key));
+  if (!array.ok()) return windows;
+  const absl::StatusOr<std::vector<int64_t>> values = array->Integers(load::kMaxGgufLayers);
+  if (!values.ok() || values->size() != windows.size()) {
+    Fail(absl::StrCat(AbslView(key), " must have ", layers, " numbers"));
+    return windows;
+  }
+  for (size_t i = 0; i < windows.size(); ++i) {
+    if ((*values)[i] == 0) windows[i] = kernels::kNoKeys;
+  }
+  return windows;
 }
 
 int ClampCount(int64_t value) {

@@ -53,6 +53,10 @@ class GgufReader {
   std::vector<double> Tensor(const std::string& name);
   // A number, or an array of one equal number per layer.
   int64_t PerLayerInt(std::string_view key, int64_t otherwise);
+  // The same, with 0 in layers that have none of it; the others' number.
+  int64_t PerLayerIntOrNone(std::string_view key, int64_t otherwise);
+  // kernels::kNoKeys for layers with 0 in such an array, 0 for the others.
+  std::vector<int> LayersWithout(std::string_view key, int layers);
   // `what` begins with the key, without its architecture.
   void Fail(std::string_view what) {
     if (status_.ok())
@@ -92,6 +96,7 @@ struct GgufForm {
   bool latents = false;              // latent attention: `read` reads its sizes
   bool optional_head_norms = false;  // norms of q and k, where the file has them
   bool layer_norm = false;           // without biases; else RMS norms
+  bool recurrent = false;            // some layers have no heads of keys and values
   // What files with experts mean where they leave expert_weights_norm out. kRouted: plain, and
   // experts may have groups, a bias for the choice and shared ones without a gate.
   enum class Experts : uint8_t { kNone, kRenormalised, kPlain, kRouted };

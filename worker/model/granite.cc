@@ -1,5 +1,7 @@
 // Granite 3 and 4 (dense, and 3's mixtures): Llama with scales of its own for embeddings, scores,
 // what blocks add, and logits.
+#include "worker/model/granite.h"
+
 #include "worker/model/family.h"
 
 namespace quire::model {
@@ -10,13 +12,6 @@ void SetLogitScale(double divisor, load::ModelConfig& config) {
   config.logit_scale = divisor > 0.0 ? 1.0 / divisor : 0.0;
 }
 
-void ReadGranite(JsonReader& reader, load::ModelConfig& config) {
-  config.embedding_scale = reader.Double("embedding_multiplier", 1.0);
-  config.residual_scale = reader.Double("residual_multiplier", 1.0);
-  config.attention_scale = reader.Double("attention_multiplier", 1.0);
-  SetLogitScale(reader.Double("logits_scaling", 1.0), config);
-}
-
 // What experts return is scaled with their weights.
 void ScaleExperts(load::ModelConfig& config) {
   config.experts.rule.renormalise = true;
@@ -24,7 +19,7 @@ void ScaleExperts(load::ModelConfig& config) {
 }
 
 void ReadGraniteMoe(JsonReader& reader, load::ModelConfig& config) {
-  ReadGranite(reader, config);
+  ReadGraniteScales(reader, config);
   ReadExperts(reader, config,
               {.count = "num_local_experts", .width = "intermediate_size", .renormalise = true});
   ScaleExperts(config);
@@ -55,6 +50,13 @@ constexpr TensorName kGraniteMoeTensors[] = {
 
 }  // namespace
 
+void ReadGraniteScales(JsonReader& reader, load::ModelConfig& config) {
+  config.embedding_scale = reader.Double("embedding_multiplier", 1.0);
+  config.residual_scale = reader.Double("residual_multiplier", 1.0);
+  config.attention_scale = reader.Double("attention_multiplier", 1.0);
+  SetLogitScale(reader.Double("logits_scaling", 1.0), config);
+}
+
 extern const Family kGraniteMoe{
     .name = "granitemoe",
     .title = "Granite 3 (mixtures)",
@@ -74,7 +76,7 @@ extern const Family kGranite{
     .json = {.names = {{"GraniteForCausalLM", "granite"}},
              .attention_bias = true,
              .mlp_bias = true,
-             .read = ReadGranite},
+             .read = ReadGraniteScales},
     .gguf = {.architecture = "granite", .interleaved_rope = true, .read = ReadGraniteGguf},
 };
 

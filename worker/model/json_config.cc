@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_join.h"
+#include "kernels/kv_layout.h"
 #include "worker/model/family.h"
 
 namespace quire::model {
@@ -28,7 +29,7 @@ void ReadCommon(const JsonForm& form, JsonReader& reader, ModelConfig& config) {
   config.embedding_size = config.hidden_size;
   if (config.head_dim > 0)
     config.attention_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
-  config.intermediate_size = read(form.width_key, 0);
+  config.intermediate_size = read(form.width_key, form.width);
   config.max_positions = read("max_position_embeddings", form.max_positions);
   config.norm_epsilon = form.epsilon_key.empty() ? 1e-5 : reader.Double(form.epsilon_key, 1e-6);
   config.tied_embeddings = reader.Bool("tie_word_embeddings", form.tied_embeddings);
@@ -103,11 +104,15 @@ absl::StatusOr<ModelConfig> ModelConfigFromJson(const json::Object& config, cons
     ModelConfig result;
     result.family = family->name;
     ReadCommon(form, reader, result);
+    if (text != nullptr && !reader.Has("tie_word_embeddings")) {
+      result.tied_embeddings = outer.Bool("tie_word_embeddings", result.tied_embeddings);
+    }
     if (form.rope != nullptr) form.rope(reader, result);
     if (form.read != nullptr) form.read(reader, result);
     if (result.layer_windows.empty()) {
       ReadWindows(reader, result, 0, [](int) { return false; });
     }
+    QUIRE_RETURN_IF_ERROR(outer.status());
     QUIRE_RETURN_IF_ERROR(reader.status());
     return load::CheckedModelConfig(std::move(result), path);
   }
@@ -285,6 +290,30 @@ void ReadWindows(JsonReader& reader, load::ModelConfig& config, int64_t window,
       return;
     }
     config.layer_windows.push_back(sliding ? static_cast<int>(window) : 0);
+  }
+}
+
+void ReadRecurrentLayers(JsonReader& reader, load::ModelConfig& config,
+                         const std::vector<std::string_view>& recurrent,
+                         const std::function<bool(int)>& recurs) {
+  const json::Array* types = reader.ArrayAt("layer_types");
+  if (config.layers < 1 || config.layers > load::kMaxLayers) return;  // CheckModelConfig refuses it
+  if (types != nullptr && types->size() != static_cast<size_t>(config.layers)) {
+    return reader.Fail(
+        absl::StrCat("layer_types has ", types->size(), " entries for ", config.layers, " layers"));
+  }
+  for (int i = 0; i < config.layers; ++i) {
+    bool keeps_state = recurs(i);
+    if (types != nullptr) {
+      absl::StatusOr<std::string_view> type =
+          json::AsString((*types)[static_cast<size_t>(i)], "layer_types");
+      keeps_state = type.ok() && std::ranges::count(recurrent, *type) > 0;
+      if (!keeps_state && (!type.ok() || (*type != "full_attention" && *type != "attention"))) {
+        return reader.Fail(absl::StrCat("layer_types may hold \"full_attention\" and \"",
+                                        AbslView(recurrent.front()), "\" only"));
+      }
+    }
+    config.layer_windows.push_back(keeps_state ? kernels::kNoKeys : 0);
   }
 }
 

@@ -101,6 +101,12 @@ void ReadScaling(JsonReader& reader, const json::Object& object, int64_t max_pos
 void ReadWindows(JsonReader& reader, load::ModelConfig& config, int64_t window,
                  const std::function<bool(int)>& slides);
 
+// Full attention in some layers, a state in the others: those that layer_types calls by a name of
+// `recurrent`, or where the file does not list them, those that `recurs` names.
+void ReadRecurrentLayers(JsonReader& reader, load::ModelConfig& config,
+                         const std::vector<std::string_view>& recurrent,
+                         const std::function<bool(int)>& recurs);
+
 // The mixture of experts of families whose routers are a softmax: counts, widths, and the layers
 // that have it.
 struct ExpertKeys {
@@ -124,6 +130,7 @@ struct JsonForm {
   int heads = 0;
   int kv_heads = 0;  // 0: as many as query heads
   int head_dim = 0;  // 0: hidden_size divided by the heads
+  int width = 0;     // of the mlp
   int max_positions = 2'048;
   bool tied_embeddings = false;
 

@@ -252,6 +252,7 @@ WeightId ProgramBuilder::ExpertBias(std::initializer_list<Stack> stacks, const P
 void ProgramBuilder::AddRows(const Stack& stack, int64_t cols, const Place& place, Range kept,
                              kernels::Weight& weight) {
   if (IsInputsFirst(place)) return AddColumns(stack, cols, place, kept, weight);
+  if (AddFused(stack, cols, place, kept, weight)) return;
   const bool stacked = place.expert != kNoExpert && (files_.is_gguf() || naming_.experts_stacked);
   const int64_t experts = StackedCount(stack.part);
   const load::Tensor* tensor = Find(stack.part, "weight", place,
@@ -293,31 +294,34 @@ std::vector<ProgramBuilder::Stack> ProgramBuilder::Unfused(std::initializer_list
   return result;
 }
 
+bool ProgramBuilder::AddQuantised(const Stack& stack, int64_t cols, const Place& place, Range kept,
+                                  kernels::Weight& weight) {
+  std::optional<load::QuantisedMatrix> quantised =
+      FindQuantised(stack.part, place, stack.rows, cols);
+  if (!quantised.has_value()) return !status_.ok();
+  if (IsPaired(stack.part)) {
+    Fail(absl::InvalidArgumentError(
+        absl::StrCat(files_.path(), ": module \"", quantised->module,
+                     "\" is quantised, and its rows are rotated in neighbouring pairs: not "
+                     "served, use a checkpoint in floats or a GGUF file")));
+    return true;
+  }
+  const load::QuantisedMatrix::Slice slice{stack.kept.begin,
+                                           stack.kept.count < 0 ? stack.rows : stack.kept.count,
+                                           kept.begin, weight.cols};
+  if (weight.name.empty()) weight.name = quantised->module + ".weight";
+  weight.parts.push_back(memory_.Make(*std::move(quantised), slice));
+  weight.rows += slice.rows;
+  return true;
+}
+
 WeightId ProgramBuilder::Matrix(std::initializer_list<Stack> stacks, int64_t cols,
                                 const Place& place, Range kept) {
   kernels::Weight weight;
   weight.cols = kept.count < 0 ? cols : kept.count;
   for (const Stack& stack : Unfused(stacks, place)) {
     if (!status_.ok()) return kernels::kNoId;
-    std::optional<load::QuantisedMatrix> quantised =
-        FindQuantised(stack.part, place, stack.rows, cols);
-    if (quantised.has_value() && IsPaired(stack.part)) {
-      Fail(absl::InvalidArgumentError(
-          absl::StrCat(files_.path(), ": module \"", quantised->module,
-                       "\" is quantised, and its rows are rotated in neighbouring pairs: not "
-                       "served, use a checkpoint in floats or a GGUF file")));
-      return kernels::kNoId;
-    }
-    if (quantised.has_value()) {
-      const load::QuantisedMatrix::Slice slice{stack.kept.begin,
-                                               stack.kept.count < 0 ? stack.rows : stack.kept.count,
-                                               kept.begin, weight.cols};
-      if (weight.name.empty()) weight.name = quantised->module + ".weight";
-      weight.parts.push_back(memory_.Make(*std::move(quantised), slice));
-      weight.rows += slice.rows;
-      continue;
-    }
-    if (!status_.ok()) return kernels::kNoId;
+    if (AddQuantised(stack, cols, place, kept, weight)) continue;
     AddRows(stack, cols, place, kept, weight);
   }
   if (!status_.ok()) return kernels::kNoId;

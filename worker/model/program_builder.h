@@ -33,6 +33,7 @@ class ProgramBuilder {
 
   const load::ModelConfig& config() const { return config_; }
   const Shard& shard() const { return shard_; }
+  bool is_gguf() const { return files_.is_gguf(); }
 
   // Rows of a part that has `rows` of them, stacked with others into one matrix.
   struct Stack {
@@ -62,6 +63,20 @@ class ProgramBuilder {
   float Scalar(Part part, int layer);
   // A tensor that files may hold and that nothing reads.
   void Ignore(Part part, int layer);
+
+  // Rows of a part that has `rows` of them, out of order or from several tensors: stacked as they
+  // are listed.
+  kernels::WeightId Runs(const std::vector<Stack>& runs, int64_t cols, const Place& place);
+  // The weight of a causal convolution over the kept channels of `channels`: [taps · kept], a tap's
+  // channels beside each other.
+  kernels::WeightId Convolution(const std::vector<Range>& kept, int64_t channels, int layer);
+  // How fast the states of the kept heads decay, −e^A.
+  kernels::WeightId Decay(int64_t heads, const Range& kept, int layer);
+  // The next recurrent layer, by its state.
+  int AddState(const kernels::StateShape& state) {
+    program_.states.push_back(state);
+    return static_cast<int>(program_.states.size()) - 1;
+  }
 
   kernels::BufferId Buffer(std::string_view name, int64_t width, bool sampled_rows_only = false);
   // The buffer of that name, made at the first call.
@@ -121,6 +136,13 @@ class ProgramBuilder {
   // A copy whose row i is row from(i) of the source.
   template <typename RowFrom>
   kernels::WeightSource Copy(const kernels::WeightSource& source, const RowFrom& from);
+  // An expert's rows in the tensor of all, [experts, rows of all, cols]; false: there is none.
+  bool AddFused(const Stack& stack, int64_t cols, const Place& place, Range kept,
+                kernels::Weight& weight);
+  // The rows of a stack where the checkpoint quantises them. False: it does not.
+  bool AddQuantised(const Stack& stack, int64_t cols, const Place& place, Range kept,
+                    kernels::Weight& weight);
+  kernels::WeightId FloatVector(std::string_view name, const std::vector<float>& values);
   // Where several parts are one tensor of the file: the rows of each within it.
   std::vector<Stack> Unfused(std::initializer_list<Stack> stacks, const Place& place) const;
   // Whether an expert's rows are columns of the tensor of all.

@@ -122,6 +122,10 @@ class Cutter {
       expert_ = {experts.width, "an intermediate size of experts",
                  units.Find(Part::kExpertDown, experts.width, experts.count)};
     }
+    const load::RecurrentConfig& recurrent = config.recurrent;
+    if (recurrent.Exists()) {
+      recurrent_out_ = units.Find(Part::kRecurrentOut, RecurrentWidth());
+    }
     if (experts.shared_width > 0) {
       shared_ = {experts.shared_width, "an intermediate size of shared experts",
                  units.Find(Part::kSharedDown, experts.shared_width)};
@@ -148,6 +152,7 @@ class Cutter {
                           " for each of ", ranks, " ranks, do not end on a border of blocks of ",
                           output_.elements, ", ", output_.why);
     }
+    if (std::string why = WhyNotRecurrent(ranks); !why.empty()) return why;
     for (const InnerWidth* width : {&inner_, &expert_, &shared_}) {
       if (std::string why = width->WhyNot(ranks); !why.empty()) return why;
     }
@@ -188,6 +193,12 @@ class Cutter {
                          shard.full_kv_heads * full_dim};
       shard.wide_inner = wide_inner_.Cut(at);
     }
+    const auto even = [&at](int64_t count) {
+      return Range{count / at.ranks * at.rank, count / at.ranks};
+    };
+    shard.channels = even(config_.hidden_size);
+    shard.key_heads = even(config_.recurrent.key_heads);
+    shard.value_heads = even(config_.recurrent.value_heads);
     shard.inner = inner_.Cut(at);
     shard.expert_inner = expert_.Cut(at);
     shard.shared_inner = shared_.Cut(at);
@@ -198,9 +209,34 @@ class Cutter {
   }
 
  private:
+  // Of what the output projection of a recurrent layer reads.
+  int64_t RecurrentWidth() const {
+    const load::RecurrentConfig& recurrent = config_.recurrent;
+    return recurrent.kind == load::RecurrentConfig::Kind::kShortConvolution
+               ? config_.hidden_size
+               : int64_t{recurrent.value_heads} * recurrent.value_dim;
+  }
+  std::string WhyNotRecurrent(int ranks) const {
+    const load::RecurrentConfig& recurrent = config_.recurrent;
+    if (!recurrent.Exists()) return "";
+    const auto kind = recurrent.kind;
+    const bool heads = kind != load::RecurrentConfig::Kind::kShortConvolution;
+    const int count = heads ? recurrent.key_heads : config_.hidden_size;
+    if (count % ranks != 0) {
+      const bool delta = kind == load::RecurrentConfig::Kind::kGatedDelta;
+      return absl::StrCat(count, delta ? " key heads" : heads ? " groups" : " channels",
+                          " of recurrent layers do not divide among ", ranks, " ranks");
+    }
+    if (RecurrentWidth() / ranks % recurrent_out_.elements == 0) return "";
+    return absl::StrCat("recurrent layers of ", RecurrentWidth(), ", ", RecurrentWidth() / ranks,
+                        " for each of ", ranks, " ranks, do not end on a border of blocks of ",
+                        recurrent_out_.elements, ", ", recurrent_out_.why);
+  }
+
   const load::ModelConfig& config_;
   const int64_t value_dim_;  // of a head's result
   Unit output_;
+  Unit recurrent_out_;
   InnerWidth inner_;
   InnerWidth wide_inner_;
   InnerWidth expert_;

@@ -45,6 +45,10 @@ struct Shard {
   Range expert_inner;  // the same of every expert
   Range shared_inner;  // and of a layer's shared one
   Range vocabulary;    // rows of the embedding and of the head
+  // Of recurrent layers: channels of a short convolution; heads of the gated delta rule.
+  Range channels;
+  Range key_heads;
+  Range value_heads;
 
   bool first() const { return rank == 0; }
 };

@@ -42,6 +42,17 @@ enum class Part {
   kUp,
   kDown,
   kPostMlpNorm,
+  // Of recurrent layers.
+  kRecurrentIn,   // a short convolution's B, C and x; the delta rule's q, k and v, or with z too
+  kRecurrentZ,
+  kRecurrentB,    // or b and a
+  kRecurrentA,
+  kConvolution,
+  kDecay,
+  kStepBias,
+  kSkip,  // Mamba-2's D
+  kGatedNorm,
+  kRecurrentOut,
   // Of layers with experts.
   kRouter,
   kSelectionBias,  // of the router's choice
@@ -63,6 +74,8 @@ enum class Part {
   kPostExpertNorm,
   kRouterScale,
   kExpertScales,
+  kFusedGateUp,  // of all experts, [experts, 2 inner, width]; and down
+  kFusedDown,
   // One of each per layer and expert.
   kExpertGate,
   kExpertUp,

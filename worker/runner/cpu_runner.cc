@@ -9,7 +9,9 @@ namespace quire {
 
 std::vector<CacheKindShape> CacheKindsOf(const kernels::KvLayout& layout) {
   std::vector<CacheKindShape> kinds;
-  for (const kernels::KvKind& kind : layout.kinds) kinds.push_back({kind.window, kind.groups});
+  for (const kernels::KvKind& kind : layout.kinds) {
+    kinds.push_back({kind.window, kind.groups, kind.state_interval});
+  }
   size_t group = 0;
   for (size_t kind = 0; kind < kinds.size(); ++kind) {
     for (int32_t i = 0; i < kinds[kind].groups; ++i, ++group) {

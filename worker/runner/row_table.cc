@@ -73,8 +73,10 @@ void RowTable::Apply(const StepPlan& plan) {
   for (const BlockAppend& append : plan.appends) {
     QUIRE_CHECK(rows_[append.row].alive);
     std::vector<int32_t>& table = rows_[append.row].tables[append.group];
-    QUIRE_CHECK_MSG(static_cast<int32_t>(table.size()) == append.block,
+    // A block that the row knows was replaced by a copy, and those behind it follow again.
+    QUIRE_CHECK_MSG(append.block <= static_cast<int32_t>(table.size()),
                     "blocks are appended out of order");
+    table.resize(static_cast<size_t>(append.block));
     table.push_back(append.page);
     table_changes_.push_back({append.row, append.group, append.block, append.page});
   }

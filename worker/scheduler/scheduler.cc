@@ -32,6 +32,7 @@ Scheduler::Scheduler(const SchedulerOptions& options)
   for (const CacheKindShape& kind : options_.cache.kinds) {
     block_pages_ += kind.groups;
     windowed_ = windowed_ || kind.window > 0;
+    stateful_ = stateful_ || kind.HoldsStates();
   }
 }
 
@@ -243,6 +244,7 @@ Sequence* Scheduler::NextForPrefill() const {
   Sequence* next = nullptr;
   for (Sequence* sequence : prefilling_) {
     if (sequence->last_plan > launched_ || sequence->passed_over == pass_) continue;
+    if (HeldForForks(*sequence)) continue;
     if (next == nullptr || GoesBefore(*sequence, *next)) next = sequence;
   }
   if (!admitting_ || free_rows_.empty()) return next;
@@ -269,8 +271,11 @@ bool Scheduler::GoesBefore(const Sequence& a, const Sequence& b) const {
 
 // How much of a chunk after `planned` budget and time permit; 0: nothing more in this step.
 int64_t Scheduler::ChunkLimit(const Sequence& sequence, int64_t planned) const {
-  const int64_t end =
+  int64_t end =
       sequence.row < 0 ? static_cast<int64_t>(sequence.tokens.size()) : sequence.prefill_end;
+  // Followers share the state there, which the next token replaces.
+  const int64_t fork = sequence.prompt_length - 1;
+  if (stateful_ && sequence.followers > 0 && planned < fork) end = std::min(end, fork);
   const int64_t block_size = options_.cache.block_size;
   int64_t budget = prefill_budget_;
   StepTimes times = budget_.times;

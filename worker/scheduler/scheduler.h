@@ -127,6 +127,7 @@ class Scheduler {
 
   // scheduler_forks.cc: choices that share a prompt
   void ForkFollowers(Sequence& leader);
+  bool HeldForForks(const Sequence& leader) const;
   void Share(Sequence& sequence, const Sequence& from, int64_t length);
   void ReplaceLeader(Sequence& leader);
   void TakeOwnBlocks(Sequence& sequence);
@@ -180,9 +181,8 @@ class Scheduler {
   std::vector<LeavingBlocks> leaving_;
   std::vector<const PlannedRow*> settling_;  // of the step that will be committed next
   int64_t block_pages_ = 0;                  // pages of one block in every kind
-  bool windowed_ = false;                    // some kind has a window
-  uint64_t launched_ = 0;                    // number of the last plan
-  uint64_t committed_ = 0;
+  bool windowed_ = false, stateful_ = false;  // some kind has a window, or holds states
+  uint64_t launched_ = 0, committed_ = 0;    // numbers of the last plans
   SchedulerTotals totals_;
 
   // Of the current pass.

@@ -29,6 +29,16 @@ void Scheduler::ForkFollowers(Sequence& leader) {
     Insert(*sequence, SequencePlace::kWaiting);
   }
   QUIRE_CHECK(leader.followers == 0);
+  // A state is written in place: from here on the leader, too, needs its own.
+  if (stateful_ && length % options_.cache.block_size != 0) {
+    leader.copy_position = length;
+    leader.plain_end = 0;
+  }
+}
+
+// With states, followers fork when the leader has computed their prompt and nothing more.
+bool Scheduler::HeldForForks(const Sequence& leader) const {
+  return stateful_ && leader.followers > 0 && leader.planned >= leader.prompt_length - 1;
 }
 
 void Scheduler::EnqueueFork(Sequence& sequence, const Sequence& parent) {
@@ -37,7 +47,8 @@ void Scheduler::EnqueueFork(Sequence& sequence, const Sequence& parent) {
   QUIRE_CHECK(sequence.OutputCount() < sequence.output_limit);
   sequence.high_water = length;
   Join(sequence);
-  if (parent.HoldsBlocks() && parent.computed >= length) {
+  const bool shares = stateful_ ? parent.computed == length : parent.computed >= length;
+  if (parent.HoldsBlocks() && shares) {
     Share(sequence, parent, length);
     sequence.prefill_end = length;
   }
@@ -55,6 +66,7 @@ void Scheduler::Hold(Sequence& sequence) {
 // Tokens that `from` has computed below `length` count as computed for the sequence too.
 void Scheduler::Share(Sequence& sequence, const Sequence& from, int64_t length) {
   QUIRE_CHECK(!sequence.HoldsBlocks() && from.computed >= length);
+  QUIRE_CHECK_MSG(!stateful_ || from.planned == length, "a fork continues from a later state");
   sequence.blocks = kv_.Fork(from.blocks, length);
   sequence.computed = length;
   sequence.planned = length;
@@ -94,6 +106,9 @@ void Scheduler::TakeOwnBlocks(Sequence& sequence) {
   const size_t copies = plan_->copies.size();
   shared.blocks = kv_.TakeOwn(sequence.blocks, sequence.copy_position, plan_->copies);
   shared.pages = static_cast<int64_t>(plan_->copies.size() - copies);
+  // Its row learns of the new ones, and again of those behind them.
+  const auto block = static_cast<int32_t>(sequence.copy_position / options_.cache.block_size);
+  for (int32_t& told : sequence.told_blocks) told = std::min(told, block);
   sequence.copy_position = -1;
   sequence.BlocksChanged();
   if (!shared.blocks.kinds.empty()) leaving_.push_back(std::move(shared));

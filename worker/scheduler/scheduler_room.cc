@@ -164,6 +164,8 @@ bool Scheduler::SoonCached(const Sequence& head, const CacheHit& hit) const {
         {wanted.size(), chain.hashes.size(), static_cast<size_t>(other->prefill_end / block_size)});
     size_t same = from;
     while (same < end && wanted[same] == chain.hashes[same]) ++same;
+    same = static_cast<size_t>(kv_.LastHit(other->blocks, static_cast<int64_t>(same)));
+    if (same < from) continue;
     if (static_cast<int64_t>(same - from) * block_size >= kMinAwaitedTokens) return true;
   }
   return false;
@@ -181,6 +183,9 @@ void Scheduler::TakeHit(Sequence& head, const CacheHit& hit) {
     head.hit_event_seq = kv_.events().Seq();
   }
   kv_.Adopt(head.chain, hit, head.blocks);
+  head.blocks.branch = hit.branch;
+  head.blocks.prompt_border =
+      (head.prompt_length - 1) / options_.cache.block_size * options_.cache.block_size;
   head.planned = head.computed = hit.length;
   // Tokens that this attempt has computed or found before do not count as saved again.
   const int64_t known = first && head.resumed ? 0 : head.high_water;

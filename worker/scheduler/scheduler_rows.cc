@@ -140,7 +140,10 @@ void Scheduler::TellBlocks(Sequence& sequence) {
       sequence.told_first_live[kind] = table.first_live;
     }
     for (int32_t b = std::max(sequence.told_blocks[kind], table.first_live); b < count; ++b) {
-      int32_t page = table.blocks[b].value();
+      // States of blocks that keep none are where the next one that does keeps its own.
+      int32_t holder = b;
+      while (table.blocks[holder] == kNoBlock) ++holder;
+      int32_t page = table.blocks[holder].value();
       for (int32_t g = 0; g < groups; ++g, page = kv_.pool().NextPage(page)) {
         QUIRE_CHECK(page >= 0);
         plan_->appends.push_back({sequence.row, group + g, b, page});

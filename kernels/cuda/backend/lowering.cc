@@ -206,6 +206,13 @@ class Lowering {
   void Take(const LatentAppendOp&) { Fail("latents"); }
   void Take(const HeadLinearOp&) { Fail("products of heads"); }
   void Take(const LatentAttentionOp&) { Fail("attention over latents"); }
+  void Take(const CausalConvOp&) { FailRecurrent(); }
+  void Take(const RecurrenceOp&) { FailRecurrent(); }
+  void Take(const GatedNormOp&) { FailRecurrent(); }
+  void Take(const GateOp&) { FailRecurrent(); }
+  void FailRecurrent() {
+    Fail("recurrent layers and gated attention run on CPUs alone; use --device cpu");
+  }
 
   // Without a weight what is returned goes nowhere.
   WeightRole& UseVector(WeightId id) {

@@ -33,6 +33,8 @@ KEPT_ROWS = [PROMPT - 1, PROMPT, PROMPT + 9, PROMPT + 23, PROMPT + 40, PROMPT + 
 MIN_GAP = 1e-3
 # Between the last expert that a token uses and the next, as logits of a router.
 MIN_ROUTER_GAP = 1e-3
+# Of the largest logit, where the reference computes a recurrence in chunks and token by token.
+MAX_ROUNDING = 1e-5
 VERSIONS = {"torch": "2.15.0", "transformers": "5.23.0", "safetensors": "0.8.0", "gguf": "0.19.0",
             "numpy": "2.4.6"}
 
@@ -116,6 +118,39 @@ def opt(**settings):
 
 def experts(architecture, model_type, **settings):
     return model(architecture, model_type, rms_norm_eps=1e-6, rope_theta=1000000.0, **settings)
+
+
+def lfm2(**settings):
+    return model("Lfm2ForCausalLM", "lfm2", norm_eps=1e-5, rope_theta=1000000.0, num_attention_heads=4,
+                 block_multiple_of=32, **settings) | {"num_hidden_layers": 3}
+
+
+def delta(**settings):
+    """Three layers of the gated delta rule for each with attention, heads of sizes that fill no lanes."""
+    return {"rms_norm_eps": 1e-6, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+            "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 20,
+            "linear_value_head_dim": 24, "linear_conv_kernel_dim": 4, "tie_word_embeddings": False,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+                                "partial_rotary_factor": 0.25},
+            **settings, "num_hidden_layers": 4}
+
+
+def mamba2(**settings):
+    return granite(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, mamba_n_heads=4,
+                   mamba_expand=2, mamba_d_state=20, mamba_d_conv=4, **settings) | {
+        "architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", "intermediate_size": 40,
+        "num_hidden_layers": 3, "layer_types": ["mamba", "attention", "mamba"]}
+
+
+def qwen35(text, **settings):
+    """As published: the language model one level down, beside parts that are not served."""
+    architecture, model_type = text
+    config = model(architecture + "ForConditionalGeneration", model_type)
+    inner = {**BASE, **delta(**settings), "model_type": model_type + "_text"}
+    inner["rope_parameters"] |= {"mrope_section": [2, 1, 1], "mrope_interleaved": True}
+    return {"architectures": config["architectures"], "model_type": model_type, "text_config": inner,
+            "vision_config": {"model_type": model_type, "depth": 1, "hidden_size": 16},
+            "tie_word_embeddings": inner["tie_word_embeddings"], "image_token_id": 250}
 
 
 # name: (config.json, element type of the file, shards)
@@ -306,6 +341,32 @@ CHECKPOINTS = {
                 head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48,
                 mlp_only_layers=[0], attention_bias=True, tie_word_embeddings=False),
         torch.float32, 1),
+    "lfm2": (lfm2(num_key_value_heads=2, conv_L_cache=3, layer_types=["conv", "full_attention", "conv"],
+                  tie_word_embeddings=True), torch.bfloat16, 1),
+    # The older spelling, four taps, biases.
+    "lfm2-biases": (lfm2(num_key_value_heads=1, conv_L_cache=4, conv_bias=True, full_attn_idxs=[0],
+                         block_ff_dim=150, block_ffn_dim_multiplier=1.3, tie_embedding=False,
+                         tie_word_embeddings=False), torch.float32, 1),
+    "qwen3-next": (
+        model("Qwen3NextForCausalLM", "qwen3_next",
+              **delta(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24,
+                      shared_expert_intermediate_size=40, norm_topk_prob=True, decoder_sparse_step=2)),
+        torch.bfloat16, 1),
+    "qwen35": (qwen35(("Qwen3_5", "qwen3_5"), linear_num_key_heads=4, full_attention_interval=2),
+                torch.bfloat16, 1),
+    "qwen35-text": (
+        model("Qwen3_5ForCausalLM", "qwen3_5_text",
+              **delta(linear_conv_kernel_dim=3, linear_num_value_heads=6,
+                      tie_word_embeddings=True)), torch.float32, 1),
+    "qwen35-moe": (
+        qwen35(("Qwen3_5Moe", "qwen3_5_moe"), num_experts=5, num_experts_per_tok=2,
+               moe_intermediate_size=32, shared_expert_intermediate_size=24), torch.bfloat16, 1),
+    "granite-hybrid": (
+        mamba2(num_local_experts=5, num_experts_per_tok=2, shared_intermediate_size=40, mamba_n_groups=1,
+               position_embedding_type="nope"), torch.bfloat16, 1),
+    "granite-hybrid-dense": (
+        mamba2(num_local_experts=0, shared_intermediate_size=64, mamba_n_groups=2,
+               position_embedding_type="rope"), torch.float32, 1),
     "opt-pre-norm": (opt(do_layer_norm_before=True, word_embed_proj_dim=64), torch.bfloat16, 1),
     "opt-post-norm-projected": (opt(do_layer_norm_before=False, word_embed_proj_dim=32),
                                 torch.bfloat16, 1),
@@ -319,19 +380,25 @@ CHECKPOINTS = {
 MAX_MODEL_LEN = {"phi3-longrope-short": 128}
 
 
+def zero_centred(model_type, name):
+    return ("gemma" in model_type and not model_type.startswith("gemma4")) or (
+        model_type.startswith(("qwen3_next", "qwen3_5")) and "linear_attn" not in name)
+
+
 def randomise(network, generator, dtype):
     """Draws every parameter so that activations and logits keep a size of about one."""
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if "norm" in name and name.endswith("weight"):
-                kind = network.config.model_type
-                centre = 0.0 if "gemma" in kind and not kind.startswith("gemma4") else 1.0
+                centre = 0.0 if zero_centred(network.config.model_type, name) else 1.0
                 value = centre + 0.2 * noise
             elif name.endswith("scale"):
                 value = 1.0 + 0.2 * noise
             elif name.endswith((".gate.weight", ".router.weight", "router.proj.weight", "shared_expert_gate.weight")):
                 value = noise * (6.0 / parameter.shape[-1] ** 0.5)  # choices that are seldom close
+            elif name.endswith("A_log"):
+                value = noise - 3.0  # a state that remembers some ten to a hundred tokens
             elif name.endswith("sinks"):
                 value = noise
             elif "experts" in name and network.config.model_type == "gpt_oss" and not name.endswith("bias"):
@@ -394,6 +461,23 @@ def all_logits(network, tokens):
         return network(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].float()
 
 
+def rounding_grows(network, tokens):
+    """Whether two orders of the reference's own sums differ by more than a few bits at some position.
+
+    A recurrence's first results may be next to nothing, and its norm makes them as large as others."""
+    if not any(hasattr(network.config, name) for name in ("linear_num_key_heads", "mamba_d_state")):
+        return False
+    full = all_logits(network, tokens)
+    cache, worst = None, 0.0
+    for position, token in enumerate(tokens):
+        with torch.no_grad():
+            out = network(input_ids=torch.tensor([[token]]), past_key_values=cache, use_cache=True)
+        cache = out.past_key_values
+        difference = (out.logits[0, -1].float() - full[position]).abs().max()
+        worst = max(worst, float(difference / full[position].abs().max()))
+    return worst > MAX_ROUNDING
+
+
 def reference(folder):
     network = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager")
@@ -444,7 +528,13 @@ def published(name, tensor, model_type):
     if model_type == "granitemoe":
         return {name.replace(".experts.gate_up_proj", ".input_linear.weight")
                 .replace(".experts.down_proj", ".output_linear.weight").replace(".router.", ".router.layer."): tensor}
-    if model_type in ("gpt_oss", "gemma4_text") or not name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
+    name = name.replace("block_sparse_moe.router.weight", "block_sparse_moe.router.layer.weight")
+    if model_type == "granitemoehybrid" and ".experts." in name:
+        part = "output_linear" if name.endswith("down_proj") else "input_linear"
+        return {name[:name.index("experts.")] + part + ".weight": tensor}
+    # Qwen3.5's are one tensor for all experts of a layer.
+    fused = ("gpt_oss", "gemma4_text", "qwen3_5_moe_text")
+    if model_type in fused or not name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
         return {name: tensor}
     prefix = name[:name.index(".mlp.")] + f".{block}.experts"
     result = {}
@@ -485,7 +575,7 @@ def quantise_experts(folder, network):
 
 # Checkpoints for images and text keep the language model's tensors below a name of its own.
 def below(name, wrapper):
-    if wrapper == "gemma4":
+    if wrapper in ("gemma4", "qwen3_5", "qwen3_5_moe"):
         return name.replace("model.", "model.language_model.", 1)
     return name if wrapper is None else f"language_model.{name}"
 
@@ -501,6 +591,8 @@ def save_checkpoint(folder, network, dtype, shards, wrapper=None):
         tensors["vision_tower.patch_conv.weight"] = torch.ones(2, 2)
     tensors = {name: tensor.to(torch.float32 if name.endswith("e_score_correction_bias") else dtype).contiguous()
                for name, tensor in tensors.items()}
+    if wrapper in ("qwen3_5", "qwen3_5_moe"):
+        tensors["mtp.layers.0.input_layernorm.weight"] = torch.ones(64, dtype=dtype)
     if shards == 1:
         safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
         return
@@ -536,6 +628,8 @@ def make_checkpoint(name):
         gaps = RouterGaps(network)
         prompt = torch.randint(3, VOCAB, (PROMPT,), generator=generator).tolist()
         tokens, smallest = greedy(network, prompt)
+        if rounding_grows(network, tokens[:-1]):
+            continue
         if smallest >= MIN_GAP and gaps.smallest >= MIN_ROUTER_GAP and len(set(tokens[PROMPT:])) >= 8:
             write_golden(folder, network, tokens, smallest)
             return seed
@@ -614,6 +708,10 @@ def add_layer(writer, index, config, kinds):
     matrices = [("attn_q", q, hidden), ("attn_k", kv, hidden), ("attn_v", kv, hidden),
                 ("attn_output", hidden, q)]
     family = config["model_type"]
+    convolves = config.get("layer_types", [])[index:index + 1] == ["conv"]
+    if convolves:
+        matrices = [("shortconv.in_proj", 3 * hidden, hidden), ("shortconv.out_proj", hidden, hidden)]
+        writer.add(f"blk.{index}.shortconv.conv.weight", (hidden, config["conv_L_cache"]), TYPES.F32)
     if family == "phi3":
         matrices[:3] = [("attn_qkv", q + 2 * kv, hidden)]
     if family in ("phi3", "glm4"):
@@ -639,7 +737,7 @@ def add_layer(writer, index, config, kinds):
         norms = [("post_attention_norm", hidden), ("post_ffw_norm", hidden)]
     if family in ("olmo3", "olmoe"):
         norms += [("attn_q_norm", q), ("attn_k_norm", kv)]
-    if family in ("qwen3", "qwen3_moe", "gemma3_text"):
+    if family in ("qwen3", "qwen3_moe", "gemma3_text") or (family == "lfm2" and not convolves):
         norms += [("attn_q_norm", config["head_dim"]), ("attn_k_norm", config["head_dim"])]
     if family in ("gemma2", "gemma3_text", "glm4"):
         norms += [("post_attention_norm", hidden), ("post_ffw_norm", hidden)]
@@ -699,7 +797,12 @@ GEMMA_NAMES = {**NAMES, "ffn_norm": "pre_feedforward_layernorm",
 PHI_NAMES = {**NAMES, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
 GLM_NAMES = {**NAMES, "ffn_up": "mlp.gate_up_proj", "post_attention_norm": "post_self_attn_layernorm",
              "post_ffw_norm": "post_mlp_layernorm"}
-FAMILY_NAMES = {"seed_oss": {**NAMES, "post_attention_norm": "post_attention_layernorm"}, "olmo3": GEMMA_NAMES, "gemma2": GEMMA_NAMES, "gemma3_text": GEMMA_NAMES, "phi3": PHI_NAMES, "glm4": GLM_NAMES}
+LFM_NAMES = {**NAMES, "attn_norm": "operator_norm", "ffn_norm": "ffn_norm", "attn_output": "self_attn.out_proj",
+             "attn_q_norm": "self_attn.q_layernorm", "attn_k_norm": "self_attn.k_layernorm",
+             "ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2",
+             "shortconv.in_proj": "conv.in_proj", "shortconv.conv": "conv.conv",
+             "shortconv.out_proj": "conv.out_proj"}
+FAMILY_NAMES = {"lfm2": LFM_NAMES, "seed_oss": {**NAMES, "post_attention_norm": "post_attention_layernorm"}, "olmo3": GEMMA_NAMES, "gemma2": GEMMA_NAMES, "gemma3_text": GEMMA_NAMES, "phi3": PHI_NAMES, "glm4": GLM_NAMES}
 # Families whose rotary rows GGUF reorders.
 REORDERED = ("llama", "granitemoe", "ministral3", "mixtral", "granite", "smollm3")
 EXPERTS = {"ffn_gate_inp": "mlp.gate.weight", "ffn_down_exps": "mlp.experts.down_proj",
@@ -742,7 +845,10 @@ def hugging_face_weights(values, config):
         if name.startswith("blk."):
             if int(name.split(".")[1]) >= config["num_hidden_layers"]:
                 continue
-            _, index, part, suffix = name.split(".")
+            _, index, part = name.split(".", 2)
+            part, suffix = part.rsplit(".", 1)
+            if part == "shortconv.conv":
+                value = value[:, None, :]
             if config["model_type"] == "gpt_oss":
                 entry = gpt_oss_weight(values, index, f"{part}.{suffix}")
                 if entry is not None:
@@ -771,7 +877,8 @@ def hugging_face_weights(values, config):
             result[f"model.layers.{index}.{names[part]}.{suffix}"] = value
         else:
             whole = {"token_embd.weight": "model.embed_tokens.weight",
-                     "output_norm.weight": "model.norm.weight", "output.weight": "lm_head.weight"}
+                     "output_norm.weight": "model.norm.weight", "output.weight": "lm_head.weight",
+                     "token_embd_norm.weight": "model.embedding_norm.weight"}
             result[whole[name]] = value
     if config["model_type"] == "granitemoe":
         result = {name.replace("mlp.gate.", "block_sparse_moe.router.").replace("mlp.", "block_sparse_moe."): value
@@ -779,7 +886,7 @@ def hugging_face_weights(values, config):
     return {name: torch.from_numpy(value.copy()) for name, value in result.items()}
 
 
-GGUF_ARCHITECTURES = {**routed_models.ARCHITECTURES, "granitemoe": "granitemoe", "ministral3": "mistral3", "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "olmo3": "olmo2", "olmoe": "olmoe", "gpt_oss": "gpt-oss", "gemma2": "gemma2", "phi3": "phi3", "glm4": "glm4", "granite": "granite",
+GGUF_ARCHITECTURES = {**routed_models.ARCHITECTURES, "lfm2": "lfm2", "granitemoe": "granitemoe", "ministral3": "mistral3", "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "olmo3": "olmo2", "olmoe": "olmoe", "gpt_oss": "gpt-oss", "gemma2": "gemma2", "phi3": "phi3", "glm4": "glm4", "granite": "granite",
                       "smollm3": "smollm3", "cohere": "command-r", "cohere2": "cohere2",
                       "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3_text": "gemma3"}
 Q = TYPES
@@ -876,6 +983,10 @@ GGUF_MODELS = {
                 head_dim=64, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=256,
                 norm_topk_prob=True, tie_word_embeddings=True)
         | {"hidden_size": 256, "num_hidden_layers": 1}, [[Q.Q4_K, Q.Q6_K, Q.Q5_K]], Q.Q8_0),
+    "gguf-lfm2": (
+        lfm2(num_key_value_heads=2, head_dim=16, conv_L_cache=3, block_auto_adjust_ff_dim=False,
+             layer_types=["conv", "full_attention", "conv"], tie_word_embeddings=True),
+        [[Q.Q8_0, Q.Q4_0, Q.Q5_0]] * 3, Q.Q8_0),
     "gguf-gemma3": (
         gemma3(num_attention_heads=4, num_key_value_heads=1, head_dim=32, query_pre_attn_scalar=32,
                hidden_activation="gelu_pytorch_tanh", sliding_window=16, rope_theta=1000000.0,
@@ -894,7 +1005,12 @@ def add_metadata(writer, config):
     if config["model_type"] in routed_models.LATENT_FAMILIES:
         routed_models.add_latent_metadata(writer, config)
     else:
-        writer.add_head_count_kv(config["num_key_value_heads"])
+        if "conv_L_cache" in config:
+            writer.add_head_count_kv([0 if kind == "conv" else config["num_key_value_heads"]
+                                      for kind in config["layer_types"]])
+            writer.add_shortconv_l_cache(config["conv_L_cache"])
+        else:
+            writer.add_head_count_kv(config["num_key_value_heads"])
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
@@ -902,7 +1018,7 @@ def add_metadata(writer, config):
     if "layer_norm_eps" in config:
         writer.add_layer_norm_eps(config["layer_norm_eps"])
     else:
-        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps" if "rms_norm_eps" in config else "norm_eps"])
     if "partial_rotary_factor" in config:
         writer.add_rope_dimension_count(int(config["head_dim"] * config["partial_rotary_factor"]))
     if rope.get("rope_type") == "yarn":
@@ -948,7 +1064,8 @@ def write_gguf(folder, config, kinds, embedding, seed):
     add_metadata(writer.writer, config)
     writer.add("token_embd.weight", (VOCAB, config["hidden_size"]), embedding, 0.0,
                0.08 if "gemma" in config["model_type"] else 0.25)
-    writer.add("output_norm.weight", (config["hidden_size"],), TYPES.F32, 1.0, 0.2)
+    final_norm = "token_embd_norm" if config["model_type"] == "lfm2" else "output_norm"
+    writer.add(f"{final_norm}.weight", (config["hidden_size"],), TYPES.F32, 1.0, 0.2)
     if not config["tie_word_embeddings"]:
         writer.add("output.weight", (VOCAB, config["hidden_size"]), TYPES.Q8_0)
     for index in range(config["num_hidden_layers"]):

@@ -272,6 +272,8 @@ class CudaTagProgram final : public TagLoaded {
 
 }  // namespace
 
+bool TagHoldsStates() { return false; }
+
 std::unique_ptr<TagLoaded> MakeTagProgram(const TagRunnerOptions& options) {
   return std::make_unique<CudaTagProgram>(options);
 }

@@ -57,6 +57,32 @@ TEST(PlanReport, AStepReadsNoEmbeddingTableButOneThatIsTheHeadToo) {
   EXPECT_EQ(WeightsOfStep({}, 7).Of(1), 7) << "nothing is known";
 }
 
+// A sequence's state is reported, reads of it and writes are in the speed, and pages for two and
+// those that a prompt keeps are in the plan.
+TEST(PlanReport, AStateIsReportedAndTakesPages) {
+  PlanReport report = Report(1000 * kMib, 1024);
+  const std::string without = PlanJson(report);
+  EXPECT_EQ(without.find("state_bytes"), std::string::npos);
+  const int64_t pages = report.plan.pages_per_sequence;
+  const double before = DecodeTokensPerSecond(report, 1, 512);
+  const kernels::StateShape state{.heads = 64, .key_dim = 64, .value_dim = 64};
+  kernels::KvShape shape;
+  shape.kv_heads = 2;
+  shape.head_dim = 32;
+  kernels::KvLayout& kv = report.request.kv;
+  kv = kernels::DealLayers({0, 0, 0, 0, kernels::kNoKeys}, shape, {state});
+  ASSERT_EQ(kv.page_bytes, 32768);
+  ASSERT_EQ(kv.states.groups, 32);
+  report.plan = *load::PlanMemory(report.request);
+  const json::Value json = *json::Parse(PlanJson(report));
+  EXPECT_EQ(json.at("state_bytes").to_number<int64_t>(), 64 * 64 * 64 * 4);
+  EXPECT_EQ(json.at("state_pages").to_number<int64_t>(), 32);
+  EXPECT_EQ(json.at("state_interval").to_number<int64_t>(), 8 * 32 * 16);
+  EXPECT_EQ(report.plan.pages_per_sequence, pages + (2 + 5) * 32);
+  EXPECT_NEAR(before / DecodeTokensPerSecond(report, 1, 512),
+              (42.0 + 2.0) / 42.0, 1e-3);  // MiB: 40 of weights, one of keys and values for 512
+}
+
 // A row reads the experts that it chooses; many rows read nearly all.
 TEST(PlanReport, AStepReadsTheExpertsThatItsRowsChoose) {
   kernels::StepProgram program = Program(/*tied=*/true);  // 400 rows of 8 floats

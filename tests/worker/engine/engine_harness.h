@@ -53,6 +53,14 @@ inline HarnessOptions SmallEngine() {
   return options;
 }
 
+// Full attention beside states.
+inline std::vector<CacheKindShape> RandomStates(std::mt19937_64& rng, const EngineOptions& engine) {
+  return {{0, 1},
+          {.window = engine.block_size + 1,
+           .groups = static_cast<int32_t>(1 + rng() % 3),
+           .state_interval = static_cast<int32_t>(1 + rng() % 9)}};
+}
+
 struct Answer {
   std::vector<TokenId> tokens;                       // of the first choice
   std::map<uint32_t, std::vector<TokenId>> further;  // of the others

@@ -23,6 +23,9 @@ HarnessOptions RandomEngine(std::mt19937_64& rng, int max_in_flight) {
   options.engine.prefix_caching = rng() % 6 != 0;
   if (rng() % 3 == 0) options.engine.cache_kinds = {{0, 1}};
   if (rng() % 3 == 0) options.engine.cache_kinds = {{static_cast<int32_t>(2 + rng() % 30), 1}};
+  if (TagHoldsStates() && rng() % 3 == 0) {
+    options.engine.cache_kinds = RandomStates(rng, options.engine);
+  }
   // From barely enough for one request to enough for several.
   CacheShape shape{options.engine.block_size, 1 << 20, options.engine.cache_kinds};
   const KvCache measure(shape, nullptr);

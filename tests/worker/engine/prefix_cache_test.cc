@@ -23,7 +23,8 @@ TEST(EnginePrefixCacheTest, EqualBeginningsAreComputedOnce) {
   std::mt19937_64 rng(1);
   const std::vector<TokenId> prompt = RandomPrompt(rng, 41);
   for (const std::vector<CacheKindShape>& kinds :
-       {std::vector<CacheKindShape>{{0, 1}}, {{0, 1}, {9, 2}}, {{9, 1}}}) {
+       {std::vector<CacheKindShape>{{0, 1}}, {{0, 1}, {9, 2}}, {{9, 1}}, {{0, 1}, {5, 3, 100}}}) {
+    if (kinds.back().HoldsStates() && !TagHoldsStates()) continue;
     HarnessOptions options = SmallEngine();
     options.engine.cache_kinds = kinds;
     Harness harness(options);
@@ -54,6 +55,46 @@ TEST(EnginePrefixCacheTest, EqualBeginningsAreComputedOnce) {
     EXPECT_EQ(harness.engine().totals().cache.hit_tokens, 40u + 52u);
     EXPECT_EQ(harness.engine().totals().cache.queried_tokens, 41u * 2 + next.size());
   }
+}
+
+// A state is kept where prompts part, once a second one has shown where that is: the third one
+// continues from there.
+TEST(EnginePrefixCacheTest, AStateIsKeptWherePromptsPart) {
+  if (!TagHoldsStates()) GTEST_SKIP() << "the emulated device's tag model holds no states";
+  std::mt19937_64 rng(7);
+  const std::vector<TokenId> system = RandomPrompt(rng, 26);
+  HarnessOptions options = SmallEngine();
+  options.engine.cache_kinds = {{0, 1}, {5, 3, 100}};
+  Harness harness(options);
+  constexpr uint32_t kCached[] = {0, 0, 24, 24};
+  for (uint64_t request = 1; request <= 4; ++request) {
+    std::vector<TokenId> prompt = system;
+    prompt.insert(prompt.end(), 30, static_cast<TokenId>(request));
+    harness.Send(SameSeed(harness, request, prompt));
+    harness.RunFor(0);
+    EXPECT_EQ(UsageOf(harness, request).cached_tokens, kCached[request - 1]) << request;
+    EXPECT_EQ(harness.answer(request).tokens, Solo(options, SameSeed(harness, 9, prompt)).tokens);
+  }
+  harness.ExpectBooksBalance();
+}
+
+// Between borders that are kept, a long prompt keeps states at the interval alone.
+TEST(EnginePrefixCacheTest, StatesAreKeptAtTheirInterval) {
+  if (!TagHoldsStates()) GTEST_SKIP() << "the emulated device's tag model holds no states";
+  std::mt19937_64 rng(8);
+  const std::vector<TokenId> prompt = RandomPrompt(rng, 120);
+  HarnessOptions options = SmallEngine();
+  options.engine.max_num_batched_tokens = 200;
+  options.engine.cache_kinds = {{0, 1}, {5, 3, 6}};
+  Harness harness(options);
+  harness.Send(SameSeed(harness, 1, prompt));
+  harness.RunFor(0);
+  // Its prompt is the beginning of the first one's: the hit ends at a border of the interval.
+  harness.Send(SameSeed(harness, 2, {prompt.begin(), prompt.begin() + 110}));
+  harness.RunFor(0);
+  EXPECT_EQ(UsageOf(harness, 2).cached_tokens, 96u);
+  harness.ExpectBooksBalance();
+  EXPECT_EQ(harness.last.load.held_blocks, 0u);
 }
 
 // Those that come together wait for the first to have computed what they share.

@@ -93,8 +93,10 @@ TEST(KvCacheTest, BlocksBehindTheWindowGoBackExactlyWhenUnseen) {
 
 TEST(KvCacheTest, PeakIsNeverExceededByChunkedPrefillAndDecode) {
   for (int64_t chunk = 1; chunk <= 20; ++chunk) {
-    for (int64_t length : {1, 4, 5, 17, 39, 64}) {
+    for (int64_t length : {1, 4, 5, 17, 39, 64, -1, -5, -39, -64}) {
       CacheShape shape = Gemma();
+      if (length < 0) shape.kinds = {{0, 1}, {5, 3, static_cast<int32_t>(1 + chunk % 4)}};
+      length = std::abs(length);
       shape.page_count = 1000;
       KvCache cache(shape, nullptr);
       SequenceBlocks blocks;
@@ -109,6 +111,42 @@ TEST(KvCacheTest, PeakIsNeverExceededByChunkedPrefillAndDecode) {
       EXPECT_LE(peak, cache.PeakPages(length, chunk)) << chunk << " " << length;
     }
   }
+}
+
+// Of states a sequence holds the running one, the one at the last border, and those that it keeps.
+TEST(KvCacheTest, StatesAreSparse) {
+  CacheShape shape{4, 1000, {{0, 1}, {5, 3, 4}}};
+  KvCache cache(shape, nullptr);
+  SequenceBlocks blocks;
+  blocks.branch = 12;
+  ASSERT_TRUE(cache.Extend(blocks, 39));  // ten blocks; states at 12, 16, 32, 36 and 39
+  const auto states = [&blocks] {
+    std::vector<int> held;
+    for (size_t i = 0; i < blocks.kinds[1].blocks.size(); ++i) {
+      if (blocks.kinds[1].blocks[i] != kNoBlock) held.push_back(static_cast<int>(i));
+    }
+    return held;
+  };
+  EXPECT_EQ(states(), (std::vector<int>{2, 3, 7, 8, 9}));
+  EXPECT_EQ(cache.pool().held(), 10 + 3 * 5);
+  cache.FreeBehindWindow(blocks, 39);
+  EXPECT_EQ(states(), (std::vector<int>{8, 9}));
+  EXPECT_EQ(cache.PagesToExtend(blocks, 40), 0);
+  EXPECT_EQ(cache.PagesToExtend(blocks, 41), 1 + 3);
+  const SequenceBlocks* tables[] = {&blocks};
+  cache.CheckInvariants(tables);
+  // A copy of the running state, and none of the one at the border.
+  SequenceBlocks fork = cache.Fork(blocks, 39);
+  EXPECT_EQ(cache.PagesToOwn(fork, 39), 1 + 3);
+  std::vector<PlannedCopy> copies;
+  SequenceBlocks old = cache.TakeOwn(fork, 39, copies);
+  EXPECT_EQ(copies.size(), 4u);
+  EXPECT_EQ(cache.PagesToOwn(blocks, 39), 1 + 3) << "until the copies have been made";
+  cache.Release(old);
+  EXPECT_EQ(cache.PagesToOwn(blocks, 39), 0);
+  cache.Release(fork);
+  cache.Release(blocks);
+  EXPECT_EQ(cache.pool().free(), 1000);
 }
 
 TEST(BlockPoolTest, APublishedBlockStaysUntilItsPagesAreNeeded) {
