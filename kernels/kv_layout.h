@@ -7,9 +7,8 @@
 //    of the kind's layers_per_group; the last group of a kind may have unused layer slots
 //    (padding).
 // 3. Groups of one kind are allocated, published and evicted together.
-// 4. A layer slot is [keys][values], each [KV head][tokens][head_dim padded to 16 elements]; a
-// backend
-//    may order the elements of a head's tokens as it likes (the CPU's keys are [token /
+// 4. A layer slot is [keys][values], each [KV head][tokens][head_dim padded to 16 elements]. A
+//    backend may order the elements of a head's tokens as it likes (the CPU's keys are [token /
 //    16][dim][16]). fp8 adds [scales of keys][scales of values], each float32 [KV head][token];
 //    kv_fp8.h says what an element and a scale mean.
 // 5. Where pages hold latents, a slot is [token][head_dim padded to 16 elements] alone, and fp8 has
