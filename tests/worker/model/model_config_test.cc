@@ -247,7 +247,8 @@ TEST(ModelConfigJson, QueriesOfMinistralGrow) {
   EXPECT_EQ(config.query_growth.interval, 16'384);
   EXPECT_EQ(config.rope.attention_factor, 1.0);
   EXPECT_EQ(config.layer_windows, std::vector<int>(4, 0));
-  ExpectRefused(Config("Ministral3ForCausalLM", rope + "0}"), "at least 1 is needed");
+  ExpectRefused(Config("Ministral3ForCausalLM", rope + "0}"),
+                "rope original_max_position_embeddings is 0, it must be above 0");
   // Mistral Small 3.1 has the older text part: nothing grows.
   const ModelConfig older =
       Good("Mistral3ForConditionalGeneration",
@@ -292,8 +293,9 @@ TEST(ModelConfigJson, Gemma4HasTwoKindsOfHeads) {
   refused(R"(,"enable_moe_block":true,"num_experts":4,"moe_intermediate_size":8)",
           "top_k_experts is missing");
   refused(R"(,"use_bidirectional_attention":"all")", "use_bidirectional_attention");
-  ExpectRefused(Config("Gemma4ForCausalLM", R"(,"num_kv_shared_layers":4)"),
-                "num_kv_shared_layers is 4, allowed are 0 to 3");
+  ExpectRefused(
+      Config("Gemma4ForCausalLM", R"(,"num_kv_shared_layers":4,"hidden_size_per_layer_input":0)"),
+      "num_kv_shared_layers is 4, allowed are 0 to 3");
   ExpectRefused(
       Config("Gemma4ForCausalLM", R"(,"num_kv_shared_layers":3,"hidden_size_per_layer_input":0)"),
       "no layer of the kind of layer 3 is left");
@@ -406,7 +408,9 @@ TEST(ModelConfigJson, ScalesAreAboveZero) {
   ExpectRefused(Config(granite, R"(,"logits_scaling":0)"), "scale of the logits");
   ExpectRefused(Config(granite, R"(,"embedding_multiplier":-1)"), "embedding_multiplier is -1");
   ExpectRefused(Config(granite, R"(,"residual_multiplier":0)"), "residual_multiplier is 0");
-  ExpectRefused(Config("CohereForCausalLM", R"(,"use_qk_norm":true)"), "use_qk_norm is not served");
+  EXPECT_TRUE(Good("CohereForCausalLM", R"(,"use_qk_norm":true)").head_norms);
+  ExpectRefused(Config("Cohere2ForCausalLM", R"(,"use_qk_norm":true,"sliding_window":8)"),
+                "use_qk_norm is not served");
 }
 
 constexpr const char* kExperts =
