@@ -324,7 +324,7 @@ def test_a_pulled_model_runs_serves_and_shows(machine):
         expect(" serves org/demo" in line, line)
         url = line.split("ready: ")[1].split()[0]
         code, out, err = machine.quire("ps", f"--url={url}")
-        expect(code == 0 and re.search(r"^org/demo +1/1 +0 +0 +", out, re.M), (out, err))
+        expect(code == 0 and re.search(r"^org/demo +ready +[\d.]+ [KMG]iB +stays +1/1 +0 +0 +", out, re.M), (out, err))
     expect(machine.hub.served_bytes == served, "what is here is served from here")
     machine.refused(1, "Connection refused", "ps", f"--url=http://127.0.0.1:{free_port()}")
 
