@@ -160,13 +160,13 @@ TEST(ApiRequest, CopiesOfAConstraintAreChargedBeforeTheyAreMade) {
   for (int i = 0; i < 63; ++i) prompts += ",\"x\"";
   const std::string body =
       "{\"prompt\":[" + prompts + "],\"regex\":\"" + std::string(kMaxConstraintBytes, 'a') + "\"}";
-  for (const size_t limit : {size_t{80} << 20, size_t{40} << 20}) {
+  for (const size_t limit : {size_t{40} << 20, size_t{20} << 20}) {
     MemoryHold hold(std::make_shared<MemoryAccount>(limit));
     RequestLimits limits;
     limits.hold = &hold;
     ApiRequest out;
     const auto problem = ParseApiRequest(kText, body, limits, out);
-    EXPECT_EQ(problem.has_value(), limit < size_t{64} << 20);
+    EXPECT_EQ(problem.has_value(), limit < size_t{32} << 20);
     if (!problem) continue;
     EXPECT_EQ(problem->code, ApiCode::kUnavailable);
     EXPECT_TRUE(out.requests.empty());
