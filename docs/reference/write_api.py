@@ -17,6 +17,12 @@ ROUTES = {
     "/v1/responses/": "404: a router keeps no responses, so none can be read, cancelled or deleted",
     "/v1/messages": "Anthropic's messages, whole or as a stream of events ([agents](../how-to/agents.md))",
     "/v1/messages/count_tokens": "how many tokens the body's prompt has",
+    "/v2/repository/index": "under `quire serve` alone: models and their states "
+                            "([several models](../how-to/several-models.md))",
+    "/v2/repository/models/": "under `quire serve` alone: `…/load` and `…/unload`",
+    "/sleep": "under `quire serve` alone: unloads every model",
+    "/wake_up": "under `quire serve` alone: loads again what `/sleep` unloaded",
+    "/is_sleeping": "under `quire serve` alone: whether nothing has been loaded since",
     "/v1/models": "the served models that the key may use",
     "/v1/models/": "one of them",
     "/tokenize": "token ids (and texts of them) of a prompt or a chat",
