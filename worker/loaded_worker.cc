@@ -373,6 +373,12 @@ absl::Status WorkerLoader::Steps::BuildEngine() {
   engine.masks = worker_->masks.get();
   QUIRE_ASSIGN_OR_RETURN(const Speculation speculation,
                          ParseSpeculation(config_.speculative_config));
+  if (speculation.num_speculative_tokens > 0 &&
+      std::ranges::any_of(engine.cache_kinds, &CacheKindShape::HoldsStates)) {
+    return InvalidArgument("--speculative-config: " + worker_->hello.served_names.front() +
+                           " has recurrent layers, whose states cannot step back behind a rejected "
+                           "draft; leave the flag out");
+  }
   worker_->drafter = MakeDrafter(speculation);
   engine.drafter = worker_->drafter.get();
   engine.max_drafts = speculation.num_speculative_tokens;

@@ -50,7 +50,7 @@ struct EngineOptions {
   // The texts of constrained rows; without it no constraint is served. Outlives the engine.
   MaskPool* masks = nullptr;
   // Proposes tokens ahead of the samples, at most max_drafts for a row in a step. It outlives the
-  // engine; null: nothing is drafted.
+  // engine; null: nothing is drafted. A model with states is never drafted for.
   Drafter* drafter = nullptr;
   int32_t max_drafts = 0;
   EngineMetrics* metrics = nullptr;  // outlives the engine; may be absent

@@ -31,6 +31,8 @@ bool Engine::State::LearnsDrafts() const { return draft_steps < kLearningSteps; 
 void Engine::State::ProposeDrafts() {
   draft_rows.clear();
   drafting.clear();
+  // A state cannot step back behind a rejected draft.
+  if (std::ranges::any_of(options.cache_kinds, &CacheKindShape::HoldsStates)) return;
   const StepTimes& times = step_time.times();
   StepWork work;
   for (Sequence* const sequence : scheduler.running()) {

@@ -118,6 +118,7 @@ class Scheduler {
   void PlanDrafts();
   int64_t DraftLimit(const Sequence& sequence, const StepRow& row, int64_t tokens) const;
   void AddDrafts(size_t index, int32_t count);
+  void PauseBehindDrafts(Sequence& sequence);
 
   // scheduler_lists.cc: the list that each sequence is in
   void Join(Sequence& sequence);
@@ -176,13 +177,12 @@ class Scheduler {
   std::vector<Sequence*> paused_;      // in no order
   std::vector<Sequence*> protected_;   // running with reserved pages
   size_t waiting_count_ = 0;           // without those that follow
-  std::vector<int32_t> free_rows_;
-  std::vector<int32_t> retiring_rows_;  // sent to the runner with the next plan
+  std::vector<int32_t> free_rows_, retiring_rows_;  // the latter: sent with the next plan
   std::vector<LeavingBlocks> leaving_;
-  std::vector<const PlannedRow*> settling_;  // of the step that will be committed next
-  int64_t block_pages_ = 0;                  // pages of one block in every kind
+  std::vector<const PlannedRow*> settling_;   // of the step that will be committed next
+  int64_t block_pages_ = 0;                   // pages of one block in every kind
   bool windowed_ = false, stateful_ = false;  // some kind has a window, or holds states
-  uint64_t launched_ = 0, committed_ = 0;    // numbers of the last plans
+  uint64_t launched_ = 0, committed_ = 0;     // numbers of the last plans
   SchedulerTotals totals_;
 
   // Of the current pass.

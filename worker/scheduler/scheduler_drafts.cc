@@ -82,6 +82,7 @@ void Scheduler::CommitDrafts(const PlannedRow& row, std::span<const TokenId> acc
     // It has lost its pages since, and with them these tokens' keys.
     const int64_t computed = static_cast<int64_t>(sequence.tokens.size());
     sequence.high_water = std::max(sequence.high_water, computed);
+    PauseBehindDrafts(sequence);
     return;
   }
   const bool all = QUIRE_BUG(rejected_drafts_count_as_computed);
@@ -90,6 +91,16 @@ void Scheduler::CommitDrafts(const PlannedRow& row, std::span<const TokenId> acc
   sequence.computed += computed;
   sequence.told_tokens += count;
   sequence.served_end = std::max(sequence.served_end, sequence.planned);
+}
+
+// A preempted sequence waits while its window is open; the drafts that were taken since, and the
+// sample behind them, may have used it up.
+void Scheduler::PauseBehindDrafts(Sequence& sequence) {
+  const bool ends = sequence.OutputsKnown() >= sequence.output_limit;
+  if (sequence.place != SequencePlace::kWaiting || ends || !sequence.WindowUsedUp()) return;
+  Take(sequence);
+  Insert(sequence, SequencePlace::kPaused);
+  if (sequence.followers > 0) ReplaceLeader(sequence);
 }
 
 }  // namespace quire
