@@ -14,7 +14,7 @@ namespace {
 using CallPtr = std::unique_ptr<Call>;
 using serve::ModelState;
 
-constexpr std::string_view kModels = "/v2/repository/models/";
+constexpr std::string_view kRepositoryModels = "/v2/repository/models/";
 
 // Waits until the models are as they shall be.
 class ControlCall final : public Call {
@@ -89,12 +89,12 @@ CallPtr RepositoryIndex(HttpServices& services, HttpRequest request, Exchange& e
 }
 
 CallPtr RepositoryModel(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  std::string_view rest = std::string_view(request.path).substr(kModels.size());
+  std::string_view rest = std::string_view(request.path).substr(kRepositoryModels.size());
   const bool load = rest.ends_with("/load");
   if (!load && !rest.ends_with("/unload")) {
-    exchange.Reply(
-        OipError({ApiCode::kNotFound,
-                  "POST is served at " + std::string(kModels) + "NAME/load and /unload", "", 0}));
+    exchange.Reply(OipError(
+        {ApiCode::kNotFound,
+         "POST is served at " + std::string(kRepositoryModels) + "NAME/load and /unload", "", 0}));
     return nullptr;
   }
   rest.remove_suffix(load ? std::string_view("/load").size() : std::string_view("/unload").size());

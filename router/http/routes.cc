@@ -228,7 +228,7 @@ constexpr std::array<Route, A + B> Joined(const Route (&first)[A], const Route (
   std::copy(std::begin(second), std::end(second), all.begin() + A);
   return all;
 }
-constexpr auto kOnMachine = Joined(kRoutes, kMachineRoutes);
+const auto kOnMachine = Joined(kRoutes, kMachineRoutes);
 
 constexpr Route kMetricsRoutes[] = {
     {Access::kMetrics, "GET", "/metrics", Metrics},
@@ -238,7 +238,7 @@ constexpr Route kMetricsRoutes[] = {
 };
 
 constexpr RouteTable kTable{kRoutes};
-constexpr RouteTable kMachineTable{kOnMachine};
+const RouteTable kMachineTable{kOnMachine};
 constexpr RouteTable kMetricsTable{kMetricsRoutes};
 
 constexpr std::string_view kAlias = "/openai/v1/";  // where runtimes of KServe have OpenAI's API
