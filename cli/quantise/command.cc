@@ -34,12 +34,14 @@ void AddFlags(QuantiseArguments& arguments, config::Schema& schema) {
                         .target = &arguments.folder},
                        true);
   schema.Add({.name = "format",
-              .help = "q4_0 to q6_k make a GGUF file of a GGUF file. The others make a folder in "
+              .help = "q4_0, q8_0, q4_k_s, q4_k_m, q5_k_s, q5_k_m and q6_k make a GGUF file of a "
+                      "GGUF file. The others make a folder in "
                       "compressed-tensors of a folder: w4a16 has 4 bits under a scale for 128 "
                       "inputs, w8a16 and w8a8 have 8 bits and fp8 has e4m3 under a scale for each "
                       "row. Engines that round activations do so for w8a8 and fp8. Embeddings, "
                       "heads, norms and routers of a folder stay as they are.",
               .target = &arguments.format,
+              .value_name = "NAME",
               .choices = names});
   schema.Add({.name = "report",
               .help = "Writes a line for each matrix: its name, its type and what it lost.",
