@@ -19,7 +19,7 @@ from harness import ROOT
 from tier import LONG
 
 RUN = ROOT / "bench/gpu/run.py"
-MOST_REPOSITORY_BYTES = 48 << 20  # with the archive below, a machine with a GPU is given less than 72 MiB
+MOST_REPOSITORY_BYTES = 48 << 20
 MOST_ARCHIVE_BYTES = 24 << 20
 NO_GPU = not pathlib.Path("/dev/nvidia0").exists()
 sys.path.insert(0, str(RUN.parent))
