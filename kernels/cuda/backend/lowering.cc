@@ -28,6 +28,9 @@ class Lowering {
   }
 
   std::string Run() {
+    if (!program_.states.empty()) {
+      return "recurrent layers have no kernel on this device yet; use --device cpu";
+    }
     if (program_.full.kv_heads > 0) {
       return "layers whose heads differ have no kernel on this device yet; use --device cpu";
     }
@@ -211,7 +214,8 @@ class Lowering {
   void Take(const GatedNormOp&) { FailRecurrent(); }
   void Take(const GateOp&) { FailRecurrent(); }
   void FailRecurrent() {
-    Fail("recurrent layers and gated attention run on CPUs alone; use --device cpu");
+    Fail(
+        "recurrent layers and gated attention have no kernel on this device yet; use --device cpu");
   }
 
   // Without a weight what is returned goes nowhere.
