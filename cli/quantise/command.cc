@@ -1,6 +1,7 @@
 // `quire quantize`: a smaller copy of a model in floats.
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <thread>
 
 #include "cli/commands.h"
@@ -99,6 +100,9 @@ void ShowSummary(const QuantiseArguments& arguments, const load::ModelFiles& fil
 }
 
 absl::Status Quantise(const QuantiseArguments& arguments, const CommandInputs& inputs) {
+  if (!arguments.report.empty() && std::filesystem::exists(arguments.report)) {
+    return InvalidArgument("--report: " + arguments.report + " is there already; name a new file");
+  }
   QUIRE_ASSIGN_OR_RETURN(const ModelFinder finder,
                          MakeFinder(inputs.environment, {}, "", *inputs.interrupted));
   QUIRE_ASSIGN_OR_RETURN(const ResolvedModel found, FindHere(finder, arguments.model));

@@ -65,10 +65,16 @@ DType FittingType(DType type, int64_t cols) {
   return type == DType::kQ5_K ? DType::kQ5_1 : DType::kQ8_0;
 }
 
+// Whether its rows are of a size that is quantised. Requires a rank above 0.
+bool HasRowsToQuantise(const load::Tensor& tensor) {
+  const int64_t cols = tensor.shape.back();
+  return !tensor.bytes.empty() && cols > 0 && cols <= kMaxQuantisedCols;
+}
+
 bool StaysInGguf(const load::Tensor& tensor) {
   const std::string_view name = tensor.name;
-  return !name.ends_with(".weight") || tensor.shape.size() < 2 || Contains(name, "norm") ||
-         Contains(name, "ffn_gate_inp") || Contains(name, "pos_embd") ||
+  return !name.ends_with(".weight") || tensor.shape.size() < 2 || !HasRowsToQuantise(tensor) ||
+         Contains(name, "norm") || Contains(name, "ffn_gate_inp") || Contains(name, "pos_embd") ||
          Contains(name, "token_types") || Contains(name, "shortconv") || Contains(name, "ssm_") ||
          Contains(name, "rope_freqs");
 }
@@ -119,6 +125,7 @@ std::string ModuleOf(const load::Tensor& tensor) {
 bool IsPacked(const QuantiseFormat& format, const load::Tensor& tensor) {
   const std::string_view name = tensor.name;
   if (!IsFloat(tensor) || tensor.shape.size() != 2 || !name.ends_with(".weight")) return false;
+  if (!HasRowsToQuantise(tensor)) return false;
   const std::string module = ModuleOf(tensor);
   const std::string_view last = std::string_view(module).substr(module.rfind('.') + 1);
   constexpr std::string_view kWhole[] = {"lm_head", "gate", "router", "shared_expert_gate",

@@ -21,6 +21,8 @@ enum class Packing : uint8_t {
   kFp8Rows,     // float-quantized: e4m3, a scale for each row
 };
 inline constexpr int64_t kInt4Group = 128;
+// A row is held as floats, twice, by each thread; wider ones, and empty ones, stay as they are.
+inline constexpr int64_t kMaxQuantisedCols = int64_t{1} << 20;
 
 struct QuantiseFormat {
   std::string_view name;

@@ -1,7 +1,7 @@
 // The place and the type that each tensor of a model gets in its quantised copy.
 //
-// Values that point into the model's mapped files. Pure, except for the texts of a folder, which it
-// reads.
+// Values that point into the model's mapped files. Pure, except for the names in a folder, which
+// it lists.
 #pragma once
 
 #include <cstdint>
@@ -44,10 +44,16 @@ struct QuantisedFile {
 struct QuantisedModel {
   std::vector<QuantisedFile> files;
   std::vector<QuantisedTensor> tensors;
-  // Name and text of what a checkpoint has beside its weights, config.json last; none for GGUF.
+  std::vector<std::string>
+      companions;  // files of a checkpoint that are copied: tokenizer, template
+  // Name and text of files that are written, config.json last; none for GGUF.
   std::vector<std::pair<std::string, std::string>> texts;
   int64_t bytes() const;
 };
+
+// The most files beside the weights, and bytes of one of them, which is held while it is copied.
+inline constexpr size_t kMaxCompanions = 100;
+inline constexpr size_t kMaxCompanionBytes = 64 << 20;
 
 // The copy of a model in floats. INVALID_ARGUMENT for one that is quantised, for a format of the
 // other kind of file, and where no matrix can have it.

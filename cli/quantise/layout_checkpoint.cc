@@ -12,8 +12,6 @@ namespace quire::cli {
 namespace {
 
 constexpr int64_t kFileBytes = int64_t{4} << 30;  // of tensors in a file, at least one tensor
-constexpr size_t kMaxTextBytes = 64 << 20;
-constexpr size_t kMaxTexts = 100;
 
 // Files with their entries, filled in one after another.
 class Shards {
@@ -143,20 +141,29 @@ bool IsCompanion(const std::filesystem::path& file) {
          name.starts_with("LICENSE");
 }
 
-absl::Status ReadCompanions(const load::ModelFiles& files, QuantisedModel& model) {
+absl::Status ListCompanions(const load::ModelFiles& files, QuantisedModel& model) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(files.path(), error)) {
     if (!IsCompanion(entry.path())) continue;
-    const std::string name = entry.path().filename().string();
-    QUIRE_ASSIGN_OR_RETURN(std::optional<std::string> text, files.ReadText(name, kMaxTextBytes));
-    if (text) model.texts.emplace_back(name, std::move(*text));
-    if (model.texts.size() > kMaxTexts) {
-      return InvalidArgument(files.path() + ": has more than " + std::to_string(kMaxTexts) +
+    if (model.companions.size() == kMaxCompanions) {
+      return InvalidArgument(files.path() + ": has more than " + std::to_string(kMaxCompanions) +
                              " files beside its weights; move them elsewhere");
     }
+    model.companions.push_back(entry.path().filename().string());
   }
-  if (!error) return absl::OkStatus();
-  return InvalidArgument(files.path() + ": cannot be read: " + error.message());
+  if (error) return InvalidArgument(files.path() + ": cannot be read: " + error.message());
+  return absl::OkStatus();
+}
+
+// The names that a packed matrix gets belong to it alone.
+absl::Status CheckNames(const load::TensorTable& tensors, const load::Tensor& matrix) {
+  for (const char* part : {"_packed", "_shape", "_scale"}) {
+    const load::Tensor* found = tensors.Find(matrix.name + part);
+    if (found == nullptr) continue;
+    return InvalidArgument(found->file + ": tensor \"" + found->name + "\" is beside \"" +
+                           matrix.name + "\", as in quantised models; give the model in floats");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -170,6 +177,7 @@ absl::StatusOr<QuantisedModel> LayOutCheckpoint(const load::ModelFiles& files,
     QuantisedTensor& out = model.tensors.emplace_back();
     out.source = &tensor;
     if (IsPacked(format, tensor)) {
+      QUIRE_RETURN_IF_ERROR(CheckNames(files.tensors(), tensor));
       AddPacked(tensor, format.packing, shards, out);
       continue;
     }
@@ -181,7 +189,7 @@ absl::StatusOr<QuantisedModel> LayOutCheckpoint(const load::ModelFiles& files,
     if (matrix && !known) ignore.push_back(json::String(ModuleOf(tensor)));
   }
   shards.Finish(model);
-  QUIRE_RETURN_IF_ERROR(ReadCompanions(files, model));
+  QUIRE_RETURN_IF_ERROR(ListCompanions(files, model));
   model.texts.emplace_back("config.json", ConfigText(files.config(), format, ignore));
   return model;
 }

@@ -175,7 +175,13 @@ class Writer {
   int64_t read_ = 0;          // under mutex_
 };
 
-absl::Status WriteTexts(const QuantisedModel& model, OutputFolder& folder) {
+absl::Status WriteTexts(const load::ModelFiles& files, const QuantisedModel& model,
+                        OutputFolder& folder) {
+  for (const std::string& name : model.companions) {
+    QUIRE_ASSIGN_OR_RETURN(const std::optional<std::string> text,
+                           files.ReadText(name, kMaxCompanionBytes));
+    if (text) QUIRE_RETURN_IF_ERROR(WriteText(folder.Path(name), *text));
+  }
   for (const auto& [name, text] : model.texts) {
     if (name == "config.json") continue;
     QUIRE_RETURN_IF_ERROR(WriteText(folder.Path(name), text));
@@ -198,7 +204,7 @@ absl::StatusOr<std::vector<TensorLoss>> WriteQuantised(const load::ModelFiles& f
   QUIRE_RETURN_IF_ERROR(CheckRoomOnDisk(options.folder, model.bytes()));
   Writer writer(files, model, options);
   QUIRE_RETURN_IF_ERROR(writer.Run(folder));
-  QUIRE_RETURN_IF_ERROR(WriteTexts(model, folder));
+  QUIRE_RETURN_IF_ERROR(WriteTexts(files, model, folder));
   folder.Keep();
   return writer.Losses();
 }

@@ -123,6 +123,61 @@ def test_bad_input_gets_one_line_and_leaves_nothing(made, tmp_path):
         expect(not new.exists(), args)
 
 
+def rewritten(folder, to, change):
+    """A copy of a checkpoint's folder whose tensors `change` has changed: name → [type, shape, bytes]."""
+    to.mkdir()
+    for part in folder.iterdir():
+        (to / part.name).write_bytes(part.read_bytes())
+    parts = {name: list(tensor) for name, tensor in tensors(folder / "model.safetensors").items()}
+    change(parts)
+    head, data = {}, b""
+    for name, (dtype, shape, content) in parts.items():
+        head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(head).encode()
+    (to / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return to
+
+
+def test_hostile_folders_end_in_one_line(made, tmp_path):
+    folder = made / "folder"
+    matrix = "model.layers.0.mlp.up_proj.weight"
+
+    def beside(parts):
+        parts[matrix + "_scale"] = ["BF16", [256, 1], bytes(512)]
+
+    def empty(parts):
+        parts["model.layers.9.a_proj.weight"] = ["BF16", [4, 0], b""]
+        parts["model.layers.9.b_proj.weight"] = ["BF16", [0, 128], b""]
+
+    code, out, err = quire("quantize", rewritten(folder, tmp_path / "beside", beside), tmp_path / "new", "--format=fp8")
+    expect((code, out) == (2, "") and f'tensor "{matrix}_scale" is beside "{matrix}"' in err and err.count("\n") == 1, err)
+    code, out, err = quire("quantize", rewritten(folder, tmp_path / "empty", empty), tmp_path / "kept", "--format=fp8")
+    expect(code == 0 and "14 matrices are fp8, 9 tensors stay" in out, (code, out, err))
+    # At most so many files beside the weights; the folder has three, and config.json is none of them.
+    many = rewritten(folder, tmp_path / "many", lambda parts: None)
+    for i in range(97):
+        (many / f"note{i}.txt").write_text("x")
+    code, _, err = quire("quantize", many, tmp_path / "at-the-limit", "--format=fp8")
+    expect(code == 0 and len(list((tmp_path / "at-the-limit").iterdir())) == 102, err)
+    (many / "one-more.txt").write_text("x")
+    code, _, err = quire("quantize", many, tmp_path / "new", "--format=fp8")
+    expect(code == 2 and "has more than 100 files beside its weights" in err, err)
+    (many / "one-more.txt").unlink()
+    # A link that leads out of the folder is not copied, and one file has a limit.
+    (many / "note0.txt").unlink()
+    (many / "note0.txt").symlink_to("/etc/hostname")
+    code, _, err = quire("quantize", many, tmp_path / "new", "--format=fp8")
+    expect(code != 0 and "note0.txt" in err.splitlines()[-1] and not (tmp_path / "new").exists(), (code, err))
+    (many / "note0.txt").unlink()
+    with (many / "note0.txt").open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    code, _, err = quire("quantize", many, tmp_path / "new", "--format=fp8")
+    expect(code != 0 and "note0.txt" in err.splitlines()[-1] and not (tmp_path / "new").exists(), (code, err))
+    code, _, err = quire("quantize", folder, tmp_path / "new", "--format=fp8", f"--report={many / 'config.json'}")
+    expect(code == 2 and "is there already; name a new file" in err and not (tmp_path / "new").exists(), err)
+
+
 def test_an_interrupt_leaves_nothing_that_loads(tmp_path):
     code, _, err = quire("make-weights", "Llama-3.2-1B", tmp_path / "model", "--dtype=gguf_f16", "--layers=2")
     expect(code == 0, err)

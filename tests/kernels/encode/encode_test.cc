@@ -51,17 +51,17 @@ std::vector<float> Normal(size_t count, uint32_t seed, float mean = 0.0f) {
   return values;
 }
 
-// What llama.cpp's own quantiser leaves of the same kind of values is within a few percent of
-// these.
+// Each bound is 2 % above the measured loss: a worse search, or a code that is read back wrong, is
+// beyond it.
 TEST(Encode, LosesAboutWhatItsBitsAllow) {
   const std::vector<float> values = Normal(65'536, 1);
   const std::vector<std::pair<DType, double>> bounds = {
-      {DType::kQ8_0, 0.0056}, {DType::kQ4_0, 0.089}, {DType::kQ5_0, 0.045}, {DType::kQ5_1, 0.040},
-      {DType::kQ4_K, 0.080},  {DType::kQ5_K, 0.040}, {DType::kQ6_K, 0.019}};
+      {DType::kQ8_0, 0.00546}, {DType::kQ4_0, 0.0859}, {DType::kQ5_0, 0.0420},
+      {DType::kQ5_1, 0.0346},  {DType::kQ4_K, 0.0730}, {DType::kQ5_K, 0.0366},
+      {DType::kQ6_K, 0.0181}};
   for (const auto& [type, most] : bounds) {
     const double loss = Loss(values, ReadBack(type, values));
     EXPECT_LT(loss, most) << DTypeName(type);
-    EXPECT_GT(loss, most / 2) << DTypeName(type) << ": a bound that says nothing";
   }
 }
 
