@@ -16,7 +16,7 @@ import urllib.request
 import pytest
 
 from fleet import Fleet
-from harness import BIN, ROOT, Failure, expect, run
+from harness import BIN, ROOT, Failure, Server, expect, run
 from tier import WRITE_REFERENCE
 from watchers import RULES, Watchers, missing_tools
 
@@ -266,6 +266,17 @@ def text_of(port):
         return answer.read().decode()
 
 
+def families_under_serve(router):
+    """What the router of `quire serve` says beyond a cluster's: of models that it loads on demand."""
+    with Server("--keep-alive=5m") as server:
+        text = text_of(server.port)
+    known = set(re.findall(r"^# TYPE (\S+)", router, re.M))
+    blocks = {block.split()[2]: block for block in re.split(r"^(?=# HELP )", text, flags=re.M) if block}
+    more = {name: block for name, block in blocks.items() if name.startswith("quire_router_") and name not in known}
+    expect("quire_router_models_loaded" in more, sorted(more))
+    return "".join(more.values())
+
+
 async def troubles(fleet, watchers):
     """Kill one of two, more than may wait, freeze all that is left: each reaches Alertmanager."""
     port = fleet.router.port
@@ -282,8 +293,8 @@ async def troubles(fleet, watchers):
     stop.set()
     await starving
     await asyncio.to_thread(queries_return_numbers, watchers)
-    texts = [await asyncio.to_thread(text_of, port) for port in (port, fleet.workers[1].http_port)]
-    await asyncio.to_thread(names_agree, *texts)
+    router, worker = [await asyncio.to_thread(text_of, port) for port in (port, fleet.workers[1].http_port)]
+    await asyncio.to_thread(names_agree, router + await asyncio.to_thread(families_under_serve, router), worker)
     fleet.workers[1].signal(signal.SIGSTOP)
     await reaches(watchers, "QuireEngineStuck")
     await reaches(watchers, "QuireNoReadyWorker")
