@@ -17,6 +17,18 @@ ROUTES = {
     "/v1/responses/": "404: a router keeps no responses, so none can be read, cancelled or deleted",
     "/v1/messages": "Anthropic's messages, whole or as a stream of events ([agents](../how-to/agents.md))",
     "/v1/messages/count_tokens": "how many tokens the body's prompt has",
+    "/api/generate": "Ollama's generation, as a stream of lines or whole ([Ollama's API](../how-to/ollama.md))",
+    "/api/chat": "Ollama's chat, as a stream of lines or whole",
+    "/api/tags": "the served models that the key may use",
+    "/api/ps": "those of them that are loaded",
+    "/api/show": "what a model can do",
+    "/api/version": "the version",
+    "/api/create": "501, with what to do instead",
+    "/api/copy": "501, with what to do instead",
+    "/api/push": "501",
+    "/api/blobs/": "501",
+    "/api/embed": "501: embeddings are not served",
+    "/api/embeddings": "501: embeddings are not served",
     "/v2/repository/index": "under `quire serve` alone: models and their states "
                             "([several models](../how-to/several-models.md))",
     "/v2/repository/models/": "under `quire serve` alone: `…/load` and `…/unload`",
@@ -113,6 +125,29 @@ AGENT_FIELDS = {
         "output_config": "`effort`; `format` with a JSON schema",
         "metadata": "`user_id` names the session, like the header `x-session-id`",
     },
+}
+OLLAMA_FIELDS = {
+    "model": "a served name, with or without `:latest`",
+    "prompt": "rendered by the model's template as a user's turn; without one the model is loaded, or unloaded by a `keep_alive` of 0",
+    "system": "the system message in front of it",
+    "raw": "true: the prompt goes to the model as it is",
+    "messages": "the conversation, with `tool_calls`, `tool_name` and `thinking`; an empty list is as no prompt",
+    "tools": "functions that the model may call; calls come whole, their arguments as objects",
+    "stream": "lines of JSON, unless it is false",
+    "format": "`json`, or a JSON schema that the answer has to follow",
+    "options": "sampling, as below",
+    "think": "true, false, `low`, `medium` or `high`",
+    "keep_alive": "how long the model stays loaded when it is idle: a duration or seconds, negative for ever; under `quire serve` on loopback without keys, elsewhere without effect",
+    "logprobs": "logprobs of the answer's tokens",
+    "top_logprobs": "how many of the best beside the chosen token, 0 to 20",
+}
+OLLAMA_OPTIONS = {
+    "seed": "drawn where none comes, and for -1",
+    "num_predict": "the most tokens of the answer; -1, -2 and 0 for as many as the context holds",
+    "repeat_last_n": "-1: penalties are about the whole context; 0 turns them off; another value beside a penalty is refused",
+    "tfs_z": "1 alone",
+    "mirostat": "0 alone",
+    "penalize_newline": "true alone",
 }
 SAMPLING = {
     "seed": "drawn where none comes; the first chunk has it",
@@ -215,6 +250,33 @@ def agent_tables(api):
             f"Refused unless false or empty: {', '.join(refused)}."]
 
 
+def ollama_tables():
+    text = (ROOT / "router/ollama/request.cc").read_text()
+    table = text.split("constexpr Field kFields[] = {")[1].split("\n};")[0]
+    words, served, harmless, refused = dict(OLLAMA_FIELDS), [], [], []
+    for name, where, reader in re.findall(r'\{"(\w+)",\s*(kIn\w+),\s*(\w*)', table):
+        if reader in ("OnlyEmpty", "OnlyModelsTemplate", "NoImages"):
+            refused.append(f"`{name}`")
+        elif reader == "Ignore":
+            harmless.append(f"`{name}`")
+        else:
+            at = {"kInBoth": "both", "kInChat": "chat", "kInGenerate": "generate"}[where]
+            served.append(f"| `{name}` | {at} | {words.pop(name)} |")
+    table = text.split("constexpr Option kOptions[] = {")[1].split("\n};")[0]
+    more, options, idle = dict(OLLAMA_OPTIONS), [], []
+    for name, sampling, reader in re.findall(r'\{"(\w+)", "(\w*)"(?:, (\w+))?\}', table):
+        if reader == "NoEffect":
+            idle.append(f"`{name}`")
+        else:
+            options.append(f"| `{name}` | {f'`{sampling}`' if sampling else more.pop(name)} |")
+    if words or more:
+        sys.exit(f"write_api.py: described and not served in ollama: {sorted(words | more)}")
+    return ["| field | in | what it is |", "|---|---|---|", *served, "",
+            f"Taken and without effect: {', '.join(harmless)}. Refused unless empty: {', '.join(refused)}.", "",
+            "| option | sampling parameter, as above, or what is served |", "|---|---|", *options, "",
+            f"Taken, without effect, and counted as unknown fields: {', '.join(idle)}. Any other option is refused by name."]
+
+
 def sampling_comments():
     """What the proto says of a sampling wish, in its own words."""
     text = (ROOT / "proto/quire/v1/inference.proto").read_text().split("message SamplingOptions {")[1].split("\n}")[0]
@@ -288,6 +350,7 @@ def document():
              "", "## Bodies of completions and chat", "", *field_tables(),
              "", "## Bodies of /v1/responses", "", *agent_tables("responses"),
              "", "## Bodies of /v1/messages", "", *agent_tables("messages"),
+             "", "## Bodies of /api/generate and /api/chat", "", *ollama_tables(),
              "", "## Operators", "", "On `--admin-port`, 127.0.0.1 only, with the token of `--admin-token-file` as Bearer.", "", *admin,
              "", "## gRPC", "",
              "On the same two ports, with reflection and `grpc.health.v1.Health`. A key travels as metadata `authorization: Bearer KEY`, "

@@ -208,11 +208,12 @@ def document():
         "`message` says what is wrong, where, and a value that works; `param` is the field in the client's spelling, where there is one; `code` is "
         "for programs.", "Under `/v2` the object is the Open Inference Protocol's, `{\"error\": \"message\"}`, with the same status.",
         "Under `/v1/messages` it is Anthropic's, `{\"type\": \"error\", \"error\": {\"type\", \"message\"}, \"request_id\"}`, and a 503 is a "
-        "529, `overloaded_error`.", "",
+        "529, `overloaded_error`.", "Under `/api` it is Ollama's, `{\"error\": \"message\"}`, with the same status.", "",
         *code_table(), "",
         "A stream that has begun cannot change its status: it ends in an event with the same `error` object and without `[DONE]`; where the answer "
         "can be resumed at another", "router, that event holds what is needed for it (`router/README.md`).",
-        "A stream of `/v1/responses` ends in `response.failed`, whose `response.error` has the code, and one of `/v1/messages` in the event `error`.", "",
+        "A stream of `/v1/responses` ends in `response.failed`, whose `response.error` has the code, and one of `/v1/messages` in the event `error`.",
+        "A stream of `/api/generate` or `/api/chat` ends in the line `{\"error\": \"message\"}`.", "",
         "## What a router refuses at a limit", "By cause in `quire_router_refused_requests_total`.", "", *cause_table(), "", bodies_line(), "",
         "## What a worker refuses",
         "By code in `quire_worker_refused_total`. A client sees it only where no other worker may be asked, or none would do better.", "",

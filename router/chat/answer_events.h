@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,8 +23,15 @@ class AnswerEvents {
  public:
   virtual ~AnswerEvents() = default;
 
+  // The time of the call that follows, in microseconds of a clock that never runs back: for APIs
+  // whose answers have durations.
+  virtual void At(int64_t /*now*/) {}
   // Before everything else: the request's id, and the time in case it fails before it begins.
   virtual void Name(std::string_view request_id, int64_t unix_seconds) = 0;
+  // Before Begin, once a second while the model is loaded.
+  virtual void Wait() {}
+  // What breaks the silence of a stream; empty: what AgentApi says. After Name.
+  virtual std::string KeepAlive() const { return {}; }
   // Each appends the events of a stream to `out`; nullptr: the answer is collected, for Whole.
   virtual void Begin(const Started& started, std::string* out) = 0;
   virtual void Add(const Delta& delta, std::string* out) = 0;
@@ -41,6 +49,10 @@ class AnswerEvents {
 struct AgentRequest {
   GenerateRequest generate;
   bool stream = false;
+  // How long the model shall stay loaded when it is idle, in microseconds; < 0: for ever.
+  std::optional<int64_t> keep_alive = std::nullopt;
+  // Nothing is asked of the model: it shall be loaded or, with a keep_alive of 0, unloaded.
+  bool only_load = false;
   std::string session;  // the client's name for its conversation, where no header has one
   size_t tools_left_out =
       0;  // tools that only their maker's service has, which the model is not shown

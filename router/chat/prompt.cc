@@ -108,7 +108,12 @@ Result<std::vector<TokenId>> EncodeChat(const ModelText& text, const ChatPrompt&
 
 Result<std::vector<TokenId>> EncodeAny(const ModelText& text, const Prompt& prompt,
                                        const PromptOptions& options) {
-  if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) return EncodeChat(text, *chat, options);
+  if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) {
+    if (chat->without_template.empty() || text.ChatProblem().empty()) {
+      return EncodeChat(text, *chat, options);
+    }
+    return EncodeAny(text, TextPrompt{chat->without_template}, options);
+  }
   const std::string_view field = PromptField(prompt);
   if (const auto* plain = std::get_if<TextPrompt>(&prompt)) {
     if (auto error = CheckSize(field, plain->text.size(), options.limits)) return *error;

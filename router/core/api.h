@@ -89,6 +89,7 @@ struct ChatPrompt {
   bool add_generation_prompt = true;
   bool continue_final_message = false;
   bool add_special_tokens = false;
+  std::string without_template = {};  // what a model without one continues; empty: it refuses
 };
 using Prompt = std::variant<TextPrompt, TokenPrompt, ChatPrompt>;
 inline std::string_view PromptField(const Prompt& prompt) {
@@ -117,8 +118,7 @@ struct GenerateRequest {
   bool echo = false;           // the prompt's text is a part of the answer
   std::optional<int32_t> truncate_prompt_tokens;
   int32_t priority = 0;
-  std::shared_ptr<const TenantProfile>
-      tenant;  // from the credential alone; nullptr: no credential was required
+  std::shared_ptr<const TenantProfile> tenant;  // from the credential alone; nullptr: none needed
   std::string cache_salt;
   uint64_t timeout_ms = 0;  // 0 is none
   std::string traceparent;

@@ -50,7 +50,7 @@ AgentCall::AgentCall(HttpServices& services, const AgentApi& api, HttpRequest re
       api_(api),
       answer_hold_(services.pipeline.MemoryOf(http_.tenant.get())),
       events_(services, exchange) {
-  if (!api.keep_alive.empty()) events_.KeepAliveBy(api.keep_alive);
+  events_.Use(api_.form);
 }
 
 AgentCall::~AgentCall() {
@@ -75,21 +75,51 @@ void AgentCall::Refuse(const ApiError& error) {
 void AgentCall::Parsed(std::optional<ApiError> problem, AgentRequest parsed) {
   parse_job_.reset();
   GenerateRequest& generate = parsed.generate;
+  if (!problem && api_.served_name != nullptr) {
+    generate.model = api_.served_name(services_, generate.model);
+  }
   if (!problem) problem = ReadTimeouts(http_, generate.timeout_ms);
   if (!problem) problem = CheckModelAccess(services_, http_.tenant, generate.model);
   if (problem) return Refuse(*problem);
+  if (parsed.only_load) {
+    CountUnknownFields(services_, http_.request_id, {}, parsed.unknown_fields);
+    instead_ = api_.only_load(services_, std::move(parsed), exchange_);
+    finished_ = instead_ == nullptr;
+    return;
+  }
+  KeepLoaded(parsed);
   generate.request_id = http_.request_id;
   ApplyHeaders(http_, generate);
   if (generate.session.empty()) generate.session = std::move(parsed.session);
   services_.counters.tools_left_out.Add(parsed.tools_left_out);
   stream_ = parsed.stream;
   answer_ = std::move(parsed.answer);
-  answer_->Name(http_.request_id, services_.executor.clock().UnixSeconds());
+  answer().Name(http_.request_id, services_.executor.clock().UnixSeconds());
+  if (std::string bytes = answer_->KeepAlive(); !bytes.empty()) {
+    events_.KeepAliveBy(std::move(bytes));
+  }
   id_ = services_.pipeline.Start(std::move(generate), this);
   const trace::RequestTrace trace = services_.pipeline.TraceOf(id_);
   exchange_.SetTraceResponse(trace::TraceResponse(trace));
   CountUnknownFields(services_, http_.request_id, trace, parsed.unknown_fields);
   if (Hold() && stream_) events_.BeginInTime();
+}
+
+// A client may say so where it may load and unload, too.
+void AgentCall::KeepLoaded(const AgentRequest& request) {
+  if (!request.keep_alive || services_.models == nullptr || !services_.fleet_is_open) return;
+  const std::string model = services_.models->MachineName(request.generate.model);
+  if (!model.empty()) services_.models->KeepAlive(model, *request.keep_alive);
+}
+
+AnswerEvents& AgentCall::answer() {
+  answer_->At(services_.executor.clock().Now());
+  return *answer_;
+}
+
+void AgentCall::OnWaiting(const std::string& what) {
+  answer().Wait();
+  if (stream_) events_.Comment(what);
 }
 
 bool AgentCall::Hold() {
@@ -101,11 +131,11 @@ bool AgentCall::Hold() {
 
 void AgentCall::OnStarted(const Started& started) {
   events_.SetWorker(started.worker);
-  answer_->Begin(started, out());
+  answer().Begin(started, out());
 }
 
 void AgentCall::OnDelta(const Delta& delta) {
-  answer_->Add(delta, out());
+  answer().Add(delta, out());
   if (!Hold() || !stream_) return;
   WriteOut();
   if (delta.ids.empty()) return;
@@ -119,7 +149,7 @@ void AgentCall::OnDelta(const Delta& delta) {
 
 void AgentCall::OnChoiceEnd(const ChoiceEnd& end) {
   ended_ = true;
-  answer_->End(end);
+  answer().End(end);
 }
 
 void AgentCall::OnFinished(const Usage& usage) {
@@ -129,7 +159,7 @@ void AgentCall::OnFinished(const Usage& usage) {
     error.message = "the answer ended without a finish reason";
     return OnError(error);
   }
-  answer_->Finish(usage, out());
+  answer().Finish(usage, out());
   if (stream_) {
     WriteOut();
     Stop();
@@ -150,7 +180,7 @@ void AgentCall::OnError(const ApiError& failure) {
   if (!events_.begun()) return Refuse(error);
   Stop();
   services_.counters.stream_error_events.Add();
-  answer_->Fail(error, scratch_);
+  answer().Fail(error, scratch_);
   WriteOut();
   exchange_.EndStream();
 }

@@ -1,5 +1,6 @@
-// One request of an API that speaks of items or blocks (/v1/responses, /v1/messages): starts a
-// pipeline request and hands what comes back to the API's AnswerEvents.
+// One request of an API whose answers have events or lines of their own (/v1/responses,
+// /v1/messages, Ollama's): starts a pipeline request and hands what comes back to the API's
+// AnswerEvents.
 //
 // Owner: the HTTP session; event loop only.
 //
@@ -29,7 +30,13 @@ struct AgentApi {
                                   AgentRequest& out);
   // An error of the pipeline in the API's words.
   ApiError (*in_clients_words)(ApiError error);
-  std::string_view keep_alive;  // what breaks the silence of a stream
+  StreamForm form = {};
+  // The served name of what a client calls the model; nullptr: the same.
+  std::string (*served_name)(const HttpServices& services, const std::string& name) = nullptr;
+  // Answers a request that asks nothing of its model (AgentRequest::only_load), at once or by the
+  // call that it returns. Required where `read` makes such requests.
+  std::unique_ptr<Call> (*only_load)(HttpServices& services, AgentRequest request,
+                                     Exchange& exchange) = nullptr;
 };
 
 class AgentCall final : public Call, public ResponseSink {
@@ -40,9 +47,7 @@ class AgentCall final : public Call, public ResponseSink {
   ~AgentCall() override;
   void OnWritten(uint64_t total) override;
 
-  void OnWaiting(const std::string& what) override {
-    if (stream_) events_.Comment(what);
-  }
+  void OnWaiting(const std::string& what) override;
   void OnStarted(const Started& started) override;
   void OnDelta(const Delta& delta) override;
   void OnChoiceEnd(const ChoiceEnd& end) override;
@@ -64,6 +69,9 @@ class AgentCall final : public Call, public ResponseSink {
   void WriteOut();
   void ReleaseMarks();
   void Stop();
+  void KeepLoaded(const AgentRequest& request);
+  // The answer, which knows the time now.
+  AnswerEvents& answer();
   std::string* out() { return stream_ ? &scratch_ : nullptr; }
 
   HttpServices& services_;
@@ -72,6 +80,7 @@ class AgentCall final : public Call, public ResponseSink {
   const AgentApi& api_;
   std::shared_ptr<ParseJob> parse_job_;
   std::unique_ptr<AnswerEvents> answer_;
+  std::unique_ptr<Call> instead_;  // of a request that asks nothing of its model
   MemoryHold answer_hold_;
   EventStream events_;
   RequestId id_ = 0;

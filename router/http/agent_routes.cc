@@ -24,10 +24,11 @@ std::optional<ApiError> ReadMessageToCount(std::string_view body, const RequestL
   return messages::ReadRequest(body, messages::Purpose::kCount, limits, out);
 }
 
-constexpr AgentApi kResponses{responses::ReadRequest, responses::InClientsWords, {}};
+constexpr AgentApi kResponses{responses::ReadRequest, responses::InClientsWords};
 constexpr CountApi kResponseInput{responses::ReadRequest, responses::InClientsWords,
                                   "response.input_tokens"};
-constexpr AgentApi kMessages{ReadMessage, AsItIs, "event: ping\ndata: {\"type\":\"ping\"}\n\n"};
+constexpr AgentApi kMessages{
+    ReadMessage, AsItIs, {.keep_alive = "event: ping\ndata: {\"type\":\"ping\"}\n\n"}};
 constexpr CountApi kMessageTokens{ReadMessageToCount, AsItIs, {}};
 
 }  // namespace

@@ -50,8 +50,4 @@ struct ApiField {
 // name.
 std::span<const ApiField> ApiFields();
 
-// The messages of a chat: roles are checked, text parts joined, and the result written back as
-// JSON. Consumes the value.
-FieldError ReadMessages(json::Value& value, RequestLimits limits, std::string& out);
-
 }  // namespace quire

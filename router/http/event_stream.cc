@@ -11,7 +11,7 @@ void EventStream::Begin() {
   if (std::exchange(begun_, true)) return;
   HeaderList headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   AddWorker(headers);
-  exchange_.StartStream(200, "text/event-stream; charset=utf-8", headers);
+  exchange_.StartStream(200, form_.content_type, headers);
   if (!stopped_) timer_.SetIn(services_.limits.sse_keep_alive, [this] { OnTimer(); });
 }
 
@@ -21,6 +21,7 @@ uint64_t EventStream::Write(std::string_view bytes) {
 }
 
 void EventStream::Comment(const std::string& text) {
+  if (!form_.comments) return;
   Begin();
   std::string line = ": " + text;
   std::replace(line.begin(), line.end(), '\n', ' ');

@@ -133,7 +133,8 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   bool continue_sent_ = false;
   HttpRequest request_;  // what the head says of the one that is being read
   bool target_usable_ = true;
-  bool of_messages_ = false;  // its path is of Anthropic's API, whose errors have their own shape
+  // Its path is of Anthropic's or of Ollama's API, whose errors have their own shapes.
+  bool of_messages_ = false, of_ollama_ = false;
   Access access_ = Access::kKey;  // of its path
   std::string cors_origin_;  // origin that may read the answer; empty: none was sent, or it may not
 

@@ -9,6 +9,7 @@
 #include "router/http/errors.h"
 #include "router/http/http_session_asio.h"
 #include "router/messages/errors.h"
+#include "router/ollama/words.h"
 
 namespace quire {
 namespace {
@@ -67,6 +68,7 @@ bool IsOpen(const HttpServices& services, Access access) {
 void HttpSession::ReadTarget() {
   target_usable_ = PathOfTarget(StdView(parser_->get().target()), request_.path);
   of_messages_ = target_usable_ && messages::IsPath(request_.path);
+  of_ollama_ = target_usable_ && ollama::IsPath(request_.path);
 }
 
 void HttpSession::ReadHead() {

@@ -13,6 +13,7 @@
 #include "router/http/errors.h"
 #include "router/http/http_session_asio.h"
 #include "router/messages/errors.h"
+#include "router/ollama/words.h"
 
 namespace quire {
 namespace {
@@ -89,7 +90,9 @@ void HttpSession::AppendCors() {
 }
 
 void HttpSession::ShapeError(HttpResponse& response) const {
-  if (!of_messages_ || response.error.empty()) return;
+  if (response.error.empty()) return;
+  if (of_ollama_) response.body = ollama::ErrorJson(response.error);
+  if (!of_messages_) return;
   response.status = messages::StatusOf(response.status);
   response.body = messages::ErrorJson(response.status, response.error, request_id_);
 }
@@ -263,7 +266,7 @@ void HttpSession::AnswerWritten() {
   call_.reset();
   waiting_.Resize(0);
   request_id_.clear();
-  of_messages_ = false;
+  of_messages_ = of_ollama_ = false;
   if (!keep_alive_ || shared_.draining) {
     Linger();
     return;

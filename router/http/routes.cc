@@ -15,6 +15,7 @@
 #include "router/http/generate_call.h"
 #include "router/http/machine_routes.h"
 #include "router/http/oip_routes.h"
+#include "router/http/ollama_routes.h"
 #include "router/http/page.h"
 #include "router/http/tokenize_call.h"
 #include "router/keys/tenant_access.h"
@@ -191,6 +192,18 @@ constexpr Route kRoutes[] = {
     {Access::kKey, "POST", "/v1/messages/count_tokens", CountMessageTokens},
     {Access::kKey, "GET", "/v1/models", ListModels},
     {Access::kKey, "GET", "/v1/models/", OneModel},
+    {Access::kKey, "POST", "/api/generate", OllamaGenerate},
+    {Access::kKey, "POST", "/api/chat", OllamaChat},
+    {Access::kKey, "GET", "/api/tags", OllamaTags},
+    {Access::kKey, "GET", "/api/ps", OllamaLoaded},
+    {Access::kKey, "POST", "/api/show", OllamaShow},
+    {Access::kKey, "GET", "/api/version", Version},
+    {Access::kKey, "POST", "/api/create", OllamaNotServed},
+    {Access::kKey, "POST", "/api/copy", OllamaNotServed},
+    {Access::kKey, "POST", "/api/push", OllamaNotServed},
+    {Access::kKey, "POST", "/api/blobs/", OllamaNotServed},
+    {Access::kKey, "POST", "/api/embed", OllamaNotServed},
+    {Access::kKey, "POST", "/api/embeddings", OllamaNotServed},
     {Access::kKey, "POST", "/tokenize", BeginTokenize},
     {Access::kKey, "POST", "/detokenize", BeginDetokenize},
     {Access::kKey, "GET", "/v2", OipServer},

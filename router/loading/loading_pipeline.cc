@@ -251,12 +251,14 @@ std::string LoadingPipeline::RequestedName(const std::string& name) const {
   if (alias != options_.aliases.end() && shelf_.Find(alias->second) != nullptr) {
     return alias->second;
   }
-  // A worker's second name.
-  if (models.size() != 1 || !models.begin()->second.news.kept) return "";
+  // The workers of the model that `quire serve` keeps may have names of their own for it.
+  const auto kept = std::find_if(models.begin(), models.end(),
+                                 [](const auto& one) { return one.second.news.kept; });
+  if (kept == models.end()) return "";
   const std::vector<ModelEntry> known = inner_.Models();
   const bool served = std::any_of(known.begin(), known.end(),
                                   [&](const ModelEntry& entry) { return entry.name == name; });
-  return served ? models.begin()->first : "";
+  return served ? kept->first : "";
 }
 
 bool LoadingPipeline::OnlyKept() const {
@@ -274,7 +276,7 @@ bool LoadingPipeline::Attached(const std::string& name) {
   if (since->second == 0) return true;
   bool attached = Now() >= since->second + kAttachPatience;
   for (const ModelEntry& entry : inner_.Models()) {
-    attached = attached || (entry.name == name && entry.workers_ready > 0);
+    attached = attached || (entry.workers_ready > 0 && RequestedName(entry.name) == name);
   }
   if (attached) since->second = 0;  // from now on the pipeline behind copes with its workers
   return attached;
@@ -308,7 +310,9 @@ std::vector<ModelEntry> LoadingPipeline::Models() const {
   for (ModelEntry& entry : entries) {
     listed.insert(entry.name);
     const std::string name = RequestedName(entry.name);
-    if (!name.empty()) entry.state = serve::ModelStateName(shelf_.Find(name)->news.state);
+    if (name.empty()) continue;
+    listed.insert(name);  // its workers may serve it under names of their own
+    entry.state = serve::ModelStateName(shelf_.Find(name)->news.state);
   }
   std::erase_if(entries, [](const ModelEntry& entry) {
     return entry.state.empty() && entry.workers_ready == 0;  // removed from the machine

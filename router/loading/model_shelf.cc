@@ -26,7 +26,9 @@ bool ModelShelf::Heard(const serve::ModelNews& news, Micros now) {
   if (known == models_.end() && models_.size() >= serve::kMaxModels) return false;
   Model& model = known != models_.end() ? known->second : models_[news.name];
   const bool was_ready = model.news.state == ModelState::kReady;
+  const bool leaves = model.news.state == ModelState::kStopping;
   model.news = news;
+  if (leaves && news.state == ModelState::kAbsent) model.keep_alive.reset();
   if (news.state == ModelState::kReady && !was_ready) {
     model.fresh = model.waiting > 0;
     model.used_at = now;

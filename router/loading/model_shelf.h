@@ -43,7 +43,7 @@ class ModelShelf {
     bool wanted = false;
     Micros wanted_since = 0;
     Micros used_at = 0;
-    std::optional<Micros> keep_alive;  // as a client said last
+    std::optional<Micros> keep_alive;  // as a client said last, until it is unloaded
     bool leaves = false;               // it is to be unloaded once it is idle
   };
 

@@ -32,7 +32,8 @@ size_t PromptBytes(const Prompt& prompt) {
   if (const auto* text = std::get_if<TextPrompt>(&prompt)) return text->text.size();
   if (const auto* ids = std::get_if<TokenPrompt>(&prompt)) return ids->ids.size() * sizeof(TokenId);
   const ChatPrompt& chat = std::get<ChatPrompt>(prompt);
-  return chat.messages_json.size() + chat.tools_json.size() + chat.template_kwargs_json.size();
+  return chat.messages_json.size() + chat.tools_json.size() + chat.template_kwargs_json.size() +
+         chat.without_template.size();
 }
 
 size_t HeldBytes(const GenerateRequest& request) {

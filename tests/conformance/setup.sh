@@ -14,6 +14,8 @@ OPEN_WEBUI_NEEDS=(aiohttp==3.13.2 aiofiles==25.1.0 aiocache==0.12.3 fastapi==0.1
 STRUCTURED=(instructor==1.17.0 outlines==1.3.3 openai==3.3.0)
 LANGCHAIN=(langchain-openai==1.7.3 langchain-core==1.7.2 openai==3.54.0)
 LANGCHAIN_AGENTS=(langchain==1.5.2 langchain-core==1.8.3 langgraph==1.2.24 langchain-openai==1.7.3 openai==3.57.0)
+OLLAMA=ollama==0.6.3
+OLLAMA_NODE=ollama@0.6.4
 AI_PACKAGES=(ai@7.0.173 @ai-sdk/openai-compatible@3.0.92 zod@4.6.7)
 NODE_PACKAGES=(openai@6.49.0 @anthropic-ai/sdk@1.12.0 @grpc/grpc-js@1.14.7 @grpc/proto-loader@0.8.1)
 # The newest that Debian 12's Go builds without fetching another Go.
@@ -35,6 +37,7 @@ fetch_packages() {
 
 fetch_packages .cache/venv-conformance "$OPENAI"
 fetch_packages .cache/venv-agents "${AGENT_PACKAGES[@]}"
+fetch_packages .cache/venv-ollama "$OLLAMA"
 fetch_packages .cache/venv-tritonclient "${TRITON[@]}"
 fetch_packages .cache/venv-kserve "${KSERVE[@]}"
 fetch_packages .cache/venv-langchain "${LANGCHAIN[@]}"
@@ -67,6 +70,7 @@ fetch_node() {
 
 fetch_node .cache/npm-clients "${NODE_PACKAGES[@]}"
 fetch_node .cache/npm-ai "${AI_PACKAGES[@]}"
+fetch_node .cache/npm-ollama "$OLLAMA_NODE"
 if [ "$(cat "$GO_BIN/.grpcurl" 2>/dev/null)" != "$GRPCURL" ]; then
   echo "conformance: building grpcurl $GRPCURL" >&2
   mkdir -p "$GO_BIN"

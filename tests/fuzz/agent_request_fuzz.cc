@@ -1,6 +1,7 @@
-// Fuzzes bodies of /v1/responses and /v1/messages, and the answers to them: what is accepted is a
-// chat that a template can take, what is refused says why, and every answer is JSON. The first byte
-// picks the API, the second one how the model answers.
+// Fuzzes bodies of /v1/responses, /v1/messages, /api/generate and /api/chat, and the answers to
+// them: what is accepted is a chat that a template can take, what is refused says why, and every
+// answer is JSON. The first byte picks the API, from 128 on one of Ollama's; the second one picks
+// how the model answers.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -9,6 +10,7 @@
 #include "common/json/json.h"
 #include "router/core/sampling_checks.h"
 #include "router/messages/request.h"
+#include "router/ollama/request.h"
 #include "router/responses/request.h"
 
 namespace {
@@ -25,9 +27,14 @@ void CheckList(std::string_view text) {
 
 void CheckRequest(const quire::AgentRequest& request) {
   const quire::GenerateRequest& generate = request.generate;
-  Require(request.answer != nullptr && generate.read_answer);
+  Require(request.answer != nullptr);
   Require(generate.sampling.n == 1 && generate.streaming == request.stream);
   Require(!quire::CheckSampling(generate.sampling));
+  if (request.only_load) return;
+  if (const auto* text = std::get_if<quire::TextPrompt>(&generate.prompt)) {
+    return Require(!text->text.empty() && !generate.read_answer);  // raw
+  }
+  Require(generate.read_answer);
   const auto& chat = std::get<quire::ChatPrompt>(generate.prompt);
   CheckList(chat.messages_json);
   if (!chat.tools_json.empty()) CheckList(chat.tools_json);
@@ -36,8 +43,17 @@ void CheckRequest(const quire::AgentRequest& request) {
   Require(!demands || !chat.tools_json.empty());
 }
 
+void CheckLines(std::string_view lines) {
+  while (!lines.empty()) {
+    const size_t end = lines.find('\n');
+    Require(end != std::string_view::npos && quire::json::Parse(lines.substr(0, end)).ok());
+    lines.remove_prefix(end + 1);
+  }
+}
+
 // The bits of `kinds`, two at a time, are thoughts, text and pieces of calls.
-void Answer(quire::AnswerEvents& answer, uint8_t kinds, std::string_view text, bool stream) {
+void Answer(quire::AnswerEvents& answer, uint8_t kinds, std::string_view text, bool stream,
+            bool of_lines) {
   std::string events;
   std::string* out = stream ? &events : nullptr;
   answer.Name("r", 1);
@@ -57,6 +73,7 @@ void Answer(quire::AnswerEvents& answer, uint8_t kinds, std::string_view text, b
   answer.End({});
   answer.Finish({}, out);
   if (!stream) Require(quire::json::Parse(answer.Whole()).ok());
+  if (of_lines) return CheckLines(events);
   for (size_t at = 0; (at = events.find("data: ", at)) != std::string::npos; ++at) {
     const size_t end = events.find("\n\n", at);
     Require(end != std::string::npos);
@@ -73,7 +90,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   limits.max_json_depth = 16;
   quire::AgentRequest request;
   std::optional<quire::ApiError> problem;
-  switch (data[0] % 3) {
+  constexpr uint8_t kOllama = 128;
+  const bool of_ollama = data[0] >= kOllama;
+  switch (of_ollama ? data[0] % 2 + 3 : data[0] % 3) {
+    case 3:
+      problem = quire::ollama::ReadRequest(quire::ollama::Kind::kGenerate, body, limits, request);
+      break;
+    case 4:
+      problem = quire::ollama::ReadRequest(quire::ollama::Kind::kChat, body, limits, request);
+      break;
     case 0:
       problem = quire::responses::ReadRequest(body, limits, request);
       break;
@@ -92,6 +117,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   CheckRequest(request);
-  Answer(*request.answer, data[1], body.substr(0, 64), request.stream);
+  Answer(*request.answer, data[1], body.substr(0, 64), request.stream, of_ollama);
   return 0;
 }

@@ -307,6 +307,19 @@ TEST_F(PromptTest, CompletionsBeginOnceAndChatsAreNotBegunAgain) {
   EXPECT_EQ(begins(Build(chat).value()), 1);
 }
 
+TEST_F(PromptTest, AModelWithoutATemplateContinuesTheTextThatStandsInForTheChat) {
+  ChatPrompt chat;
+  chat.messages_json = R"([{"role":"user","content":"x"}])";
+  chat.without_template = "ab";
+  const Result<std::vector<TokenId>> chats = Build(chat);
+  ASSERT_TRUE(chats.ok());
+  EXPECT_EQ(chats.value(), FakeIds("<chat>" + chat.messages_json));
+  text_.chat_problem = "it has no template";
+  const Result<std::vector<TokenId>> continues = Build(chat);
+  ASSERT_TRUE(continues.ok());
+  EXPECT_EQ(continues.value(), (std::vector<TokenId>{kFakeBos, 'a', 'b'}));
+}
+
 TEST_F(PromptTest, TokensAreTakenAsTheyAre) {
   EXPECT_EQ(Build(TokenPrompt{{1, 2, 3}}).value(), (std::vector<TokenId>{1, 2, 3}));
 }

@@ -38,6 +38,19 @@ const std::vector<Census>& Expected() {
        R"({"model":"demo","messages":[{"role":"user","content":"x"}]})", "", 404},
       {"GET", "/v1/models", false},
       {"GET", "/v1/models/", false, "", "/v1/models/demo", 404},
+      {"POST", "/api/generate", false, R"({"model":"demo","prompt":"x"})", "", 404},
+      {"POST", "/api/chat", false, R"({"model":"demo","messages":[{"role":"user","content":"x"}]})",
+       "", 404},
+      {"GET", "/api/tags", false},
+      {"GET", "/api/ps", false},
+      {"POST", "/api/show", false, R"({"model":"demo"})", "", 404},
+      {"GET", "/api/version", false},
+      {"POST", "/api/create", false, R"({"model":"x"})", "", 501, false, 501},
+      {"POST", "/api/copy", false, R"({"source":"demo","destination":"x"})", "", 501, false, 501},
+      {"POST", "/api/push", false, R"({"model":"demo"})", "", 501, false, 501},
+      {"POST", "/api/blobs/", false, "", "/api/blobs/sha256:00", 501, false, 501},
+      {"POST", "/api/embed", false, R"({"model":"demo","input":"x"})", "", 501, false, 501},
+      {"POST", "/api/embeddings", false, R"({"model":"demo","prompt":"x"})", "", 501, false, 501},
       {"POST", "/tokenize", false, R"({"model":"demo","prompt":"x"})", "", 404},
       {"POST", "/detokenize", false, R"({"model":"demo","tokens":[65]})", "", 404},
       {"GET", "/v2", false},
@@ -94,8 +107,11 @@ TEST(HttpKeys, CensusOfRoutesAndCredentials) {
       const RawResponse refused = edge.Ask(Request(census, wrong));
       EXPECT_EQ(refused.status, census.open ? 200 : 401) << wrong;
       if (census.open) continue;
-      EXPECT_NE(refused.body.find("\"type\":\"authentication_error\""), std::string::npos);
-      const bool has_code = !census.path.starts_with("/v1/messages");
+      const bool of_ollama = census.path.starts_with("/api/");
+      EXPECT_EQ(refused.body.find("\"type\":\"authentication_error\"") == std::string::npos,
+                of_ollama);
+      EXPECT_EQ(refused.body.starts_with("{\"error\":\""), of_ollama);
+      const bool has_code = !of_ollama && !census.path.starts_with("/v1/messages");
       EXPECT_EQ(refused.body.find("\"code\":\"invalid_api_key\"") != std::string::npos, has_code);
       EXPECT_EQ(refused.headers.at("www-authenticate"), "Bearer");
       EXPECT_EQ(refused.body.find("wrong-key"), std::string::npos);

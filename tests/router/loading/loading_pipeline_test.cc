@@ -230,6 +230,31 @@ TEST_F(LoadingTest, ModelsThatAreNotLoadedAreListedWithTheirState) {
   EXPECT_EQ(pipeline_.MachineName("nobody"), "");
 }
 
+TEST_F(LoadingTest, TheKeptModelHasItsWorkersNamesAlsoBesideOthers) {
+  serve::ModelNews kept;
+  kept.name = "folder";
+  kept.state = ModelState::kReady;
+  kept.kept = true;
+  kept.workers = {{"127.0.0.1:9", "127.0.0.1:8", "0"}};
+  Say("demo", ModelState::kAbsent);
+  serve::ModelNews gone;
+  gone.name = "demo";
+  gone.gone = true;
+  pipeline_.Heard(serve::News(gone));
+  pipeline_.Heard(serve::News(kept));
+  Run(0);
+  EXPECT_EQ(pipeline_.MachineName("demo"), "folder");
+  std::string listed;
+  for (const ModelEntry& entry : pipeline_.Models()) {
+    listed += entry.name + " " + std::string(entry.state) + " ";
+  }
+  EXPECT_EQ(listed, "demo ready other absent ");
+  Sink sink;
+  Ask(sink);
+  Run(kMicrosPerSecond);
+  EXPECT_TRUE(sink.finished);
+}
+
 TEST_F(LoadingTest, SleepUnloadsEverythingAndWakeUpLoadsItAgain) {
   Sink sink;
   Ask(sink);

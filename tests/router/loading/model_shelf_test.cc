@@ -127,6 +127,20 @@ TEST(ModelShelf, IdleModelsAreUnloadedAfterTheirTime) {
   EXPECT_EQ(world.Obey(), "-c");
 }
 
+TEST(ModelShelf, WhatAClientSaysOfTheTimeHoldsUntilTheModelIsUnloaded) {
+  Shelf world;
+  world.LoadFor("a");
+  world.Begin("a");
+  world.shelf.KeepAlive("a", 0, world.now);
+  EXPECT_EQ(world.Obey(), "") << "it is in use";
+  world.shelf.Done("a", world.now);
+  EXPECT_EQ(world.Obey(), "-a");
+  world.Run("a");
+  EXPECT_EQ(world.Obey(), "") << "the next client said nothing";
+  world.shelf.KeepAlive("a", -1, world.now);
+  EXPECT_EQ(world.shelf.Until(*world.shelf.Find("a")), std::nullopt);
+}
+
 TEST(ModelShelf, WithoutRoomAnIdleModelGivesWayAndThenItFits) {
   Shelf world({.max_loaded = 4});
   world.Run("a");

@@ -47,6 +47,7 @@ class FakeText final : public ModelText {
     return std::nullopt;
   }
   dialect::Detected Spoken() const override { return spoken; }
+  std::string ChatProblem() const override { return chat_problem; }
   std::string_view TokenBytes(TokenId id) const override {
     static const std::string bytes = [] {
       std::string all;
@@ -67,6 +68,7 @@ class FakeText final : public ModelText {
   }
   std::vector<std::string> specials;
   dialect::Detected spoken;
+  std::string chat_problem;
   std::string generation_prompt;  // what a rendered chat ends with
   size_t longest_token_bytes = 0;
   size_t work_bytes = 0;    // of memory for each byte of a text; twice that of messages
