@@ -337,11 +337,11 @@ void AddFailoverFlags(config::Schema& schema, RouterConfig& c) {
 void AddMachineFlags(config::Schema& schema, RouterConfig& c) {
   schema.Group("Models of this machine");
   schema.Add({.name = "keep-alive",
-              .help = "Under quire serve: time after which a model that nobody uses is unloaded.",
+              .help = "Under quire serve: time after which an idle model is unloaded.",
               .target = &c.keep_alive,
               .min = 0,
               .max = 365 * kDayMs,
-              .default_text = "5m; for ever where one MODEL is served"});
+              .default_text = "5m; never with one MODEL"});
   schema.Add({.name = "max-loaded-models",
               .help = "Under quire serve: models that are loaded at once; the one used least "
                       "recently gives way.",

@@ -53,6 +53,7 @@ struct RouterConfig {
   config::Bytes max_client_memory{0};  // 0: by the machine (client_memory.h)
   config::Bytes max_tenant_memory{0};
   config::Bytes max_connection_memory{0};
+  config::Bytes responses_store{0};
   std::vector<std::string> cors_allow_origins;
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> trusted_proxies;

@@ -145,6 +145,11 @@ void AddMemoryFlags(config::Schema& schema, RouterConfig& c) {
               .help = "Of that, the share that one connection may hold. 0: a quarter.",
               .target = &c.max_connection_memory,
               .max = kMostBytes});
+  schema.Add({.name = "responses-store",
+              .help = "Of that, what answers of /v1/responses take, which clients continue by "
+                      "previous_response_id; the oldest give way. 0: none is kept.",
+              .target = &c.responses_store,
+              .max = kMostBytes});
 }
 
 void AddTimeFlags(config::Schema& schema, RouterConfig& c) {

@@ -26,6 +26,7 @@
 #include "router/recent_text.h"
 #include "router/records/request_log.h"
 #include "router/records/trace_sink.h"
+#include "router/responses/store.h"
 #include "router/router_process.h"
 #include "router/secrets.h"
 #include "router/worker_discovery.h"
@@ -77,6 +78,7 @@ struct RouterProcess::State {
   absl::Status ReadSecrets();
   absl::Status Check();
   absl::Status Start();
+  absl::Status MakeResponseStore();
   std::unique_ptr<HttpServices> MakeHttpServices(const HttpLimits& limits);
   void MakeServices();
   absl::Status StartAdmin();
@@ -104,6 +106,7 @@ struct RouterProcess::State {
   EdgeMetrics counters;
   LimitCounters limit_counters;
   const ClientMemory memory;
+  std::unique_ptr<responses::Store> kept_responses;  // with --responses-store
   trace::TraceMetrics trace_metrics;
   RealRng rng;
   AsioExecutor executor;
@@ -193,8 +196,22 @@ absl::Status RouterProcess::State::Check() {
   return FrontPorts::Bind(executor.context(), AdminFrontOf(config)).status();
 }
 
+// Kept responses may take a half of what clients may hold, so that live requests have the rest.
+absl::Status RouterProcess::State::MakeResponseStore() {
+  const auto limit = static_cast<size_t>(config.responses_store.value);
+  if (limit == 0) return absl::OkStatus();
+  const size_t most = memory.process->limit() / 2;
+  if (limit > most) {
+    return InvalidArgument("--responses-store: must be at most " + std::to_string(most) +
+                           ", a half of --max-client-memory-bytes, is " + std::to_string(limit));
+  }
+  kept_responses = std::make_unique<responses::Store>(limit, memory.process, metrics);
+  return absl::OkStatus();
+}
+
 absl::Status RouterProcess::State::Start() {
   QUIRE_RETURN_IF_ERROR(ReadSecrets());
+  QUIRE_RETURN_IF_ERROR(MakeResponseStore());
   QUIRE_ASSIGN_OR_RETURN(proxies, TrustedProxies::Parse(config.trusted_proxies));
   FrontOptions front_options = FrontOf(config);
   front_options.proxies = &proxies;
@@ -266,6 +283,7 @@ void RouterProcess::State::MakeServices() {
   http_services->fleet_is_open = !keys->required() && IsLoopback(config.front.host);
   http_services->guards_own_machine = http_services->fleet_is_open;
   http_services->allowed_hosts = config.allowed_hosts;
+  http_services->responses = kept_responses.get();
   if (loading != nullptr) {
     http_services->models = loading.get();
     http_services->routes = &MachineRoutes();

@@ -213,7 +213,7 @@ void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
               .target = &c.max_memory,
               .min = 0,
               .max = static_cast<double>(int64_t{1} << 50),
-              .default_text = "what is to be had here"});
+              .default_text = "what this machine offers"});
   schema.Add({.name = "workers-on-host",
               .help = "Workers that share this machine's threads and memory.",
               .target = &c.workers_on_host,
@@ -232,7 +232,7 @@ void AddPlanFlags(config::Schema& schema, WorkerConfig& c) {
               .target = &c.plan_memory,
               .min = 0,
               .max = static_cast<double>(int64_t{1} << 50),
-              .default_text = "what is to be had here"});
+              .default_text = "what this machine offers"});
   schema.Add({.name = "plan-bandwidth",
               .help = "With --plan: bytes that that machine reads from memory in a second.",
               .target = &c.plan_bandwidth,

@@ -60,7 +60,7 @@ void AddFlags(PlanArguments& plan, config::Schema& schema) {
               .help = "Memory of the machine that is planned for.",
               .target = &plan.memory,
               .value_name = "SIZE",
-              .default_text = "what is to be had here"});
+              .default_text = "what this machine offers"});
   schema.Add({.name = "bandwidth",
               .help = "Bytes that that machine reads from memory in a second.",
               .target = &plan.bandwidth,

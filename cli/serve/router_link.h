@@ -20,7 +20,7 @@ class RouterLink {
   RouterLink(const RouterLink&) = delete;
   RouterLink& operator=(const RouterLink&) = delete;
 
-  // The descriptor for the child, which inherits it; −1 when there is none to be had.
+  // The descriptor for the child, which inherits it; −1 when the system gives none.
   int Open();
   void CloseChildsEnd();  // once the child has been started
   void Close();

@@ -14,7 +14,7 @@ ROUTES = {
     "/v1/completions": "OpenAI's completions, of one prompt or several, of text or token ids",
     "/v1/responses": "OpenAI's responses, whole or as a stream of events ([agents](../how-to/agents.md))",
     "/v1/responses/input_tokens": "how many tokens the body's prompt has",
-    "/v1/responses/": "404: a router keeps no responses, so none can be read, cancelled or deleted",
+    "/v1/responses/": "a kept response: `GET …/ID` and `…/ID/input_items` read it, oldest item first, `DELETE …/ID` deletes it; `POST …/ID/cancel` is refused, because no answer runs in the background. 404 without `--responses-store`",
     "/v1/messages": "Anthropic's messages, whole or as a stream of events ([agents](../how-to/agents.md))",
     "/v1/messages/count_tokens": "how many tokens the body's prompt has",
     "/api/generate": "Ollama's generation, as a stream of lines or whole ([Ollama's API](../how-to/ollama.md))",
@@ -109,7 +109,8 @@ AGENT_FIELDS = {
         "stream": "events instead of one answer",
         "priority": "the lower number first, within what the tenant may",
         "prompt_cache_key": "names the session, like the header `x-session-id`",
-        "previous_response_id": "refused with the code `previous_response_not_found`: send the whole conversation",
+        "previous_response_id": "continues a kept response (`--responses-store`): its conversation comes before `input`, its `instructions` do not; where it is not kept, the code is `previous_response_not_found`",
+        "store": "false: the response is not kept; without `--responses-store` none is",
         "truncation": "taken; a prompt that is too long is refused, and nothing is cut away",
     },
     "messages": {

@@ -8,13 +8,13 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = ROOT / "docs" / "reference" / "errors.md"
 
-# What no code says: what it means, what to do. One that is missing here, or that nobody sends any more, is an error.
+# What no code says: what it means, what to do. One that is missing here, or that no code sends any more, is an error.
 CODES = {
     "invalid_request": ("the request as a whole cannot be read or contradicts itself", "mend it"),
     "invalid_value": ("the field named in `param` is wrong, or asks for what is not served", "mend that field"),
     "context_length_exceeded": ("prompt or chat has more tokens than the model's context holds with an answer; the message has the numbers",
                                 "send less, or set `truncate_prompt_tokens`"),
-    "previous_response_not_found": ("`/v1/responses` was given `previous_response_id`; a router keeps no responses", "send the whole conversation as `input`"),
+    "previous_response_not_found": ("`previous_response_id` names a response that this router does not keep: it was never kept, was deleted, or gave way to newer ones", "send the whole conversation as `input`, or raise `--responses-store`"),
     "bad_request": ("not HTTP as it should be: version, framing, Host, the target", "mend the client"),
     "invalid_api_key": ("no key, or one that the router does not know", "give a key"),
     "permission_denied": ("the key may not do that (another tenant's name)", "use another key"),
@@ -72,7 +72,7 @@ REFUSALS = {
 }
 EXITS = {0: "done", 1: "failed at run time", 2: "wrong arguments or configuration", 3: "the model cannot be used",
          4: "the device cannot be used", 130: "interrupted by Ctrl-C"}
-UNSPECIFIED = "Unspecified"  # what nobody sends
+UNSPECIFIED = "Unspecified"  # what no code sends
 
 
 def text_of(path):

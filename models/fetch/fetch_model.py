@@ -237,7 +237,7 @@ def main():
         parser.error(f"which model? {', '.join(TABLE)}")
     for name in options.names:
         if name not in TABLE:
-            say(f"{name}: no such model; to be had are {', '.join(TABLE)}")
+            say(f"{name}: no such model; available are {', '.join(TABLE)}")
             return 2
         try:
             fetch(name)

@@ -16,9 +16,12 @@ namespace quire {
 
 struct AgentCall::ParseJob : BodyJob {
   ParseJob(AgentCall& owner, HttpServices& services)
-      : BodyJob(services, owner.http_), call(owner), api(owner.api_) {}
+      : BodyJob(services, owner.http_),
+        call(owner),
+        api(owner.api_),
+        keeping{services.responses, NameOf(owner.http_.tenant)} {}
   void Parse() {
-    problem = api.read(body, limits, parsed);
+    problem = api.read(body, limits, keeping, parsed);
     if (problem) return;
     // What is left once the body is released.
     read.Resize(HeldBytes(parsed.generate) + PromptBytes(parsed.generate.prompt) +
@@ -28,6 +31,7 @@ struct AgentCall::ParseJob : BodyJob {
 
   AgentCall& call;  // of Done: it may go while its body is parsed
   const AgentApi& api;
+  const responses::Keeping keeping;
   AgentRequest parsed;
 };
 
@@ -214,8 +218,9 @@ struct CountJob : BodyJob {
         api(of),
         exchange(to),
         request_id(std::move(request.request_id)),
-        tenant(std::move(request.tenant)) {}
-  void Parse() { problem = api.read(body, limits, parsed); }
+        tenant(std::move(request.tenant)),
+        keeping{from.responses, NameOf(tenant)} {}
+  void Parse() { problem = api.read(body, limits, keeping, parsed); }
   void Done();
 
   HttpServices& services;
@@ -223,6 +228,7 @@ struct CountJob : BodyJob {
   Exchange& exchange;
   const std::string request_id;
   const std::shared_ptr<const TenantProfile> tenant;
+  const responses::Keeping keeping;
   std::weak_ptr<CountJob> self;
   AgentRequest parsed;
 };

@@ -21,13 +21,14 @@
 #include "router/http/event_stream.h"
 #include "router/http/exchange.h"
 #include "router/http/services.h"
+#include "router/responses/store.h"
 
 namespace quire {
 
 // What sets one such API apart.
 struct AgentApi {
   std::optional<ApiError> (*read)(std::string_view body, const RequestLimits& limits,
-                                  AgentRequest& out);
+                                  const responses::Keeping& keeping, AgentRequest& out);
   // An error of the pipeline in the API's words.
   ApiError (*in_clients_words)(ApiError error);
   StreamForm form = {};
@@ -97,7 +98,7 @@ class AgentCall final : public Call, public ResponseSink {
 // The tokens of a prompt of such an API, counted.
 struct CountApi {
   std::optional<ApiError> (*read)(std::string_view body, const RequestLimits& limits,
-                                  AgentRequest& out);
+                                  const responses::Keeping& keeping, AgentRequest& out);
   ApiError (*in_clients_words)(ApiError error);
   std::string_view kind;  // a member "object" of the answer; empty: it has none
 };

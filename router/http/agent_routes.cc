@@ -1,26 +1,70 @@
 #include "router/http/agent_routes.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "common/json/json.h"
 #include "router/http/agent_call.h"
 #include "router/http/errors.h"
 #include "router/messages/request.h"
 #include "router/responses/request.h"
+#include "router/responses/store.h"
 
 namespace quire {
 namespace {
 
 using CallPtr = std::unique_ptr<Call>;
+using responses::Keeping;
+using responses::KeptResponse;
+using responses::Turn;
+
+CallPtr Reply(Exchange& exchange, const ApiError& error) {
+  exchange.Reply(ErrorResponse(error));
+  return nullptr;
+}
+
+// /v1/responses/ID and what follows the id.
+struct KeptPath {
+  KeptPath(const HttpServices& services, const HttpRequest& request) {
+    const std::string_view path =
+        std::string_view(request.path).substr(std::string_view("/v1/responses/").size());
+    const size_t end = std::min(path.find('/'), path.size());
+    id = path.substr(0, end);
+    rest = path.substr(end);
+    keeps = services.responses != nullptr;
+    kept = Keeping{services.responses, NameOf(request.tenant)}.Find(id);
+  }
+  ApiError NotFound() const {
+    return {ApiCode::kNotFound,
+            "Response with id '" + id.substr(0, 128) + "' not found" +
+                (keeps ? "."
+                       : ": no responses are kept here (--responses-store), and each request "
+                         "brings its whole conversation"),
+            "", 0};
+  }
+  ApiError NothingServed() const {
+    return {ApiCode::kNotFound,
+            "nothing is served below a response at " + rest.substr(0, 128) +
+                "; GET /v1/responses/ID and …/input_items are, DELETE /v1/responses/ID and POST "
+                "…/cancel",
+            "", 0};
+  }
+
+  std::string id;
+  std::string rest;
+  bool keeps = false;
+  std::shared_ptr<const KeptResponse> kept;
+};
 
 ApiError AsItIs(ApiError error) { return error; }
 
 std::optional<ApiError> ReadMessage(std::string_view body, const RequestLimits& limits,
-                                    AgentRequest& out) {
+                                    const Keeping&, AgentRequest& out) {
   return messages::ReadRequest(body, messages::Purpose::kAnswer, limits, out);
 }
 std::optional<ApiError> ReadMessageToCount(std::string_view body, const RequestLimits& limits,
-                                           AgentRequest& out) {
+                                           const Keeping&, AgentRequest& out) {
   return messages::ReadRequest(body, messages::Purpose::kCount, limits, out);
 }
 
@@ -41,15 +85,45 @@ CallPtr CountResponseInput(HttpServices& services, HttpRequest request, Exchange
   return BeginCount(services, kResponseInput, std::move(request), exchange);
 }
 
-CallPtr NoResponse(HttpServices&, HttpRequest request, Exchange& exchange) {
-  std::string id = request.path.substr(std::string_view("/v1/responses/").size());
-  id = id.substr(0, std::min<size_t>(id.find('/'), 128));
-  exchange.Reply(ErrorResponse({ApiCode::kNotFound,
-                                "Response with id '" + id +
-                                    "' not found: no responses are kept here, and each request "
-                                    "brings its whole conversation",
-                                "", 0}));
+CallPtr ReadResponse(HttpServices& services, HttpRequest request, Exchange& exchange) {
+  const KeptPath path(services, request);
+  if (path.kept == nullptr) return Reply(exchange, path.NotFound());
+  const Turn& turn = path.kept->turn;
+  HttpResponse response;
+  if (path.rest.empty()) {
+    // The text stays alive with its response.
+    response.shared_body = std::shared_ptr<const std::string>(path.kept, &turn.response);
+  } else if (path.rest == "/input_items") {
+    response.body = "{\"object\":\"list\",\"data\":[" + turn.items + "],\"has_more\":false}";
+  } else {
+    return Reply(exchange, path.NothingServed());
+  }
+  exchange.Reply(std::move(response));
   return nullptr;
+}
+
+CallPtr DeleteResponse(HttpServices& services, HttpRequest request, Exchange& exchange) {
+  const KeptPath path(services, request);
+  if (path.kept == nullptr) return Reply(exchange, path.NotFound());
+  if (!path.rest.empty()) return Reply(exchange, path.NothingServed());
+  services.responses->Erase(NameOf(request.tenant), path.id);
+  HttpResponse response;
+  response.body = "{\"id\":";
+  json::AppendQuoted(path.id, response.body);
+  response.body += ",\"object\":\"response\",\"deleted\":true}";
+  exchange.Reply(std::move(response));
+  return nullptr;
+}
+
+CallPtr CancelResponse(HttpServices& services, HttpRequest request, Exchange& exchange) {
+  const KeptPath path(services, request);
+  if (path.kept == nullptr) return Reply(exchange, path.NotFound());
+  if (path.rest != "/cancel") return Reply(exchange, path.NothingServed());
+  return Reply(exchange, {ApiCode::kInvalidArgument,
+                          "the response \"" + path.id +
+                              "\" has ended: only a background response can be cancelled, and "
+                              "none is served; close the connection to end an answer",
+                          "", 0});
 }
 
 CallPtr CreateMessage(HttpServices& services, HttpRequest request, Exchange& exchange) {

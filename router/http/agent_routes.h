@@ -1,6 +1,6 @@
 // The routes of OpenAI's Responses API and Anthropic's Messages API.
 //
-// Event loop only. No responses are kept: each request brings its whole conversation.
+// Event loop only. Without a store of responses each request brings its whole conversation.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,13 @@ std::unique_ptr<Call> CreateResponse(HttpServices& services, HttpRequest request
                                      Exchange& exchange);
 std::unique_ptr<Call> CountResponseInput(HttpServices& services, HttpRequest request,
                                          Exchange& exchange);
-// 404, for whatever would read, delete or cancel a response.
-std::unique_ptr<Call> NoResponse(HttpServices& services, HttpRequest request, Exchange& exchange);
+// Of one kept response, by the path: the response itself or its input, and its end. Each is 404
+// where the tenant keeps no such response.
+std::unique_ptr<Call> ReadResponse(HttpServices& services, HttpRequest request, Exchange& exchange);
+std::unique_ptr<Call> DeleteResponse(HttpServices& services, HttpRequest request,
+                                     Exchange& exchange);
+std::unique_ptr<Call> CancelResponse(HttpServices& services, HttpRequest request,
+                                     Exchange& exchange);
 
 std::unique_ptr<Call> CreateMessage(HttpServices& services, HttpRequest request,
                                     Exchange& exchange);

@@ -185,9 +185,9 @@ constexpr Route kRoutes[] = {
     {Access::kKey, "POST", "/v1/completions", Completions},
     {Access::kKey, "POST", "/v1/responses", CreateResponse},
     {Access::kKey, "POST", "/v1/responses/input_tokens", CountResponseInput},
-    {Access::kKey, "GET", "/v1/responses/", NoResponse},
-    {Access::kKey, "DELETE", "/v1/responses/", NoResponse},
-    {Access::kKey, "POST", "/v1/responses/", NoResponse},
+    {Access::kKey, "GET", "/v1/responses/", ReadResponse},
+    {Access::kKey, "DELETE", "/v1/responses/", DeleteResponse},
+    {Access::kKey, "POST", "/v1/responses/", CancelResponse},
     {Access::kKey, "POST", "/v1/messages", CreateMessage},
     {Access::kKey, "POST", "/v1/messages/count_tokens", CountMessageTokens},
     {Access::kKey, "GET", "/v1/models", ListModels},
@@ -241,6 +241,7 @@ constexpr std::array<Route, A + B> Joined(const Route (&first)[A], const Route (
   std::copy(std::begin(second), std::end(second), all.begin() + A);
   return all;
 }
+// Not constexpr: g++ 12 takes it for no constant where UndefinedBehaviorSanitizer is on.
 const auto kOnMachine = Joined(kRoutes, kMachineRoutes);
 
 constexpr Route kMetricsRoutes[] = {

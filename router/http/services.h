@@ -17,6 +17,9 @@ namespace quire {
 
 struct AdminActions;
 struct RouteTable;
+namespace responses {
+class Store;
+}
 const RouteTable& PublicRoutes();
 
 struct HttpLimits {
@@ -61,6 +64,7 @@ struct HttpServices : EdgeServices {
       nullptr;
   const RouteTable* routes = &PublicRoutes();  // what is served
   AdminActions* admin = nullptr;               // with AdminRoutes only
+  responses::Store* responses = nullptr;       // nullptr: no responses are kept
   ModelControl* models = nullptr;              // with MachineRoutes only
   KeyRing* operators = nullptr;                // who may see fleet and metrics; nullptr: no client
   bool fleet_is_open = false;                  // or everyone: on loopback, without keys

@@ -9,7 +9,7 @@
 //     wanted; at most max_loaded are loaded.
 //  3. Who gives way is idle: the one used least recently, models that shall stay last.
 //  4. A model that has waited for kTurnAfter goes before new requests of a loaded one: those wait
-//     too, so that a busy model cannot keep another out for ever.
+//     too, so that a busy model cannot keep another out without end.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ namespace quire {
 
 struct ShelfLimits {
   uint32_t max_loaded = 3;
-  Micros keep_alive = 300 * kMicrosPerSecond;  // of an idle model; < 0: for ever
+  Micros keep_alive = 300 * kMicrosPerSecond;  // of an idle model; < 0: without end
   bool keep_alive_is_given = false;            // also for models that `quire serve` keeps
 };
 

@@ -104,7 +104,7 @@ std::string_view FailureCode(const ApiError& error) {
 }
 
 Answer::Answer(Asked asked) : asked_(std::move(asked)) {
-  held_ = asked_.echo.size();
+  held_ = asked_.echo.size() + asked_.items.size();
   for (const auto& [shown, tool] : asked_.names) {
     held_ += kBytesPerItem + shown.size() + tool.name.size() + tool.space.size();
   }
@@ -265,6 +265,10 @@ void Answer::Finish(const Usage& usage, std::string* out) {
   if (cut) incomplete_ = "{\"reason\":\"max_output_tokens\"}";
   usage_ = UsageJson(usage);
   if (out != nullptr) AppendLifecycle("response." + status_, *out);
+  if (asked_.keeping.store == nullptr) return;
+  asked_.keeping.store->Keep(
+      asked_.keeping.owner, "resp_" + request_id_,
+      {std::move(asked_.items), Output(), Response(), asked_.item_count + items_.size()});
 }
 
 void Answer::Fail(const ApiError& error, std::string& out) {
@@ -332,6 +336,15 @@ void Answer::AppendItem(const Item& item, std::string& out) const {
   out += '}';
 }
 
+std::string Answer::Output() const {
+  std::string out;
+  for (const Item& item : items_) {
+    if (!out.empty()) out += ',';
+    AppendItem(item, out);
+  }
+  return out;
+}
+
 std::string Answer::Response() const {
   std::string out = "{\"id\":";
   json::AppendQuoted("resp_" + request_id_, out);
@@ -339,12 +352,7 @@ std::string Answer::Response() const {
   AppendMember("status", status_, out);
   out += ",\"background\":false,\"error\":" + error_ + ",\"incomplete_details\":" + incomplete_;
   AppendMember("model", model_, out);
-  out += ",\"output\":[";
-  for (size_t i = 0; i < items_.size(); ++i) {
-    if (i > 0) out += ',';
-    AppendItem(items_[i], out);
-  }
-  out += "],\"usage\":" + usage_ + asked_.echo + '}';
+  out += ",\"output\":[" + Output() + "],\"usage\":" + usage_ + asked_.echo + '}';
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "router/chat/answer_events.h"
+#include "router/responses/store.h"
 #include "router/responses/tools.h"
 
 namespace quire::responses {
@@ -20,6 +21,9 @@ struct Asked {
   std::string echo;  // members of the response, as JSON, each with a comma in front
   std::map<std::string, ToolName, std::less<>> names;
   bool pack_thoughts = false;  // as encrypted_content, for clients that drop the text
+  Keeping keeping;             // of the whole answer; no store: it is not kept
+  std::string items;           // the conversation before the answer, where the answer is kept
+  size_t item_count = 0;
 };
 
 class Answer final : public AnswerEvents {
@@ -62,9 +66,10 @@ class Answer final : public AnswerEvents {
   void AppendPlace(bool with_content, std::string& out) const;
   void AppendLifecycle(std::string_view type, std::string& out);
   void AppendItem(const Item& item, std::string& out) const;
+  std::string Output() const;
   std::string Response() const;
 
-  const Asked asked_;
+  Asked asked_;
   std::string request_id_;
   int64_t created_ = 0;
   std::string model_;

@@ -1,6 +1,8 @@
 #include "router/responses/input.h"
 
 #include <algorithm>
+#include <charconv>
+#include <utility>
 
 #include "router/core/result.h"
 #include "router/responses/tools.h"
@@ -53,13 +55,39 @@ FieldError ReadContent(const Value* content, const std::string& where, std::stri
   return std::nullopt;
 }
 
+// It may also stand without a type.
+bool IsReference(const json::Object& object) {
+  const std::string_view type = TextMember(object, "type");
+  return type == "item_reference" || (type.empty() && json::Find(object, "id") != nullptr &&
+                                      json::Find(object, "role") == nullptr);
+}
+
+bool ReadPlace(std::string_view text, size_t& out) {
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), out);
+  return read.ec == std::errc() && read.ptr == text.data() + text.size();
+}
+
 class Items {
  public:
-  Items(const RequestLimits& limits, Conversation& out) : limits_(limits), out_(out) {}
+  Items(const RequestLimits& limits, KeptItems& kept, Conversation& out)
+      : limits_(limits), kept_(kept), out_(out) {}
 
   FieldError Read(const Value& item, const std::string& where) {
     if (!item.is_object()) return InvalidField(where, "must be an object");
-    const json::Object& object = item.get_object();
+    if (!IsReference(item.get_object())) return ReadItself(item.get_object(), where);
+    const std::string_view id = TextMember(item.get_object(), "id");
+    const Value* kept = kept_.Find(id);
+    if (kept != nullptr) return ReadItself(kept->get_object(), where);
+    return InvalidField(
+        where, "refers to \"" + std::string(id.substr(0, 128)) +
+                   (kept_.keeps() ? "\", an item of no response that is kept here: send the item "
+                                    "itself"
+                                  : "\", an item of an earlier response, and no responses are kept "
+                                    "here (--responses-store): send the item itself"));
+  }
+
+ private:
+  FieldError ReadItself(const json::Object& object, const std::string& where) {
     const std::string_view type = TextMember(object, "type");
     if (type == "message" || (type.empty() && json::Find(object, "role") != nullptr)) {
       return Message(object, where);
@@ -70,18 +98,12 @@ class Items {
       return Output(object, where);
     }
     if (type == "reasoning") return Reasoning(object, where);
-    if (type == "item_reference" || (type.empty() && json::Find(object, "id") != nullptr)) {
-      return InvalidField(where,
-                          "refers to an item of an earlier response, and no responses are "
-                          "kept here: send the item itself");
-    }
     return InvalidField(where + ".type",
                         "items of type \"" + std::string(type.substr(0, 64)) +
                             "\" are not served; \"message\", \"function_call\", "
                             "\"custom_tool_call\", their outputs and \"reasoning\" are");
   }
 
- private:
   FieldError Message(const json::Object& object, const std::string& where) {
     std::string text;
     if (auto p = ReadContent(json::Find(object, "content"), where + ".content", text)) return p;
@@ -160,12 +182,64 @@ class Items {
   }
 
   RequestLimits limits_;  // what is left of the body's values
+  KeptItems& kept_;
   Conversation& out_;
 };
 
 }  // namespace
 
-FieldError ReadInput(const Value& value, const RequestLimits& limits, Conversation& out) {
+// Items of answers have ids that derive from their response's id and their place in it.
+const Value* KeptItems::Find(std::string_view id) {
+  const size_t first = id.find('_');
+  const size_t last = id.rfind('_');
+  size_t place = 0;
+  if (first == std::string_view::npos || last <= first || !ReadPlace(id.substr(last + 1), place)) {
+    return nullptr;
+  }
+  const std::string response = "resp_" + std::string(id.substr(first + 1, last - first - 1));
+  auto output = outputs_.find(response);
+  if (output == outputs_.end()) {
+    const std::shared_ptr<const KeptResponse> kept = keeping_.Find(response);
+    if (kept == nullptr) return nullptr;
+    const std::string& items = kept->turn.output;
+    absl::StatusOr<Value> list = absl::UnavailableError("");
+    if (!ChargeMore(limits_, items.size())) list = ReadJson("[" + items + "]", limits_);
+    if (!list.ok() || !list->is_array()) return nullptr;
+    output = outputs_.emplace(response, *std::move(list)).first;
+  }
+  const json::Array& list = output->second.get_array();
+  if (place >= list.size() || !list[place].is_object()) return nullptr;
+  return TextMember(list[place].get_object(), "id") == id ? &list[place] : nullptr;
+}
+
+size_t CountItems(const Value& value) { return value.is_array() ? value.get_array().size() : 1; }
+
+std::string ItemsOf(const Value& value, KeptItems& kept, size_t before) {
+  if (value.is_string()) {
+    std::string out = "{\"type\":\"message\",\"id\":\"item_" + std::to_string(before) +
+                      "\",\"role\":\"user\",\"content\":";
+    json::AppendQuoted(json::View(value.get_string()), out);
+    return out + '}';
+  }
+  std::string out;
+  for (const Value& one : value.get_array()) {
+    const Value* item = &one;
+    if (IsReference(one.get_object())) item = kept.Find(TextMember(one.get_object(), "id"));
+    const json::Object& object = item->get_object();
+    if (!out.empty()) out += ',';
+    out += '{';
+    if (json::Find(object, "type") == nullptr) out += "\"type\":\"message\",";
+    if (json::Find(object, "id") == nullptr) {
+      out += "\"id\":\"item_" + std::to_string(before) + "\",";
+    }
+    out.append(json::Serialize(*item), 1);
+    ++before;
+  }
+  return out;
+}
+
+FieldError ReadInput(const Value& value, const RequestLimits& limits, KeptItems& kept,
+                     Conversation& out) {
   if (value.is_string()) {
     if (value.get_string().empty()) return InvalidField("input", "must not be empty");
     out.User(json::View(value.get_string()));
@@ -178,7 +252,7 @@ FieldError ReadInput(const Value& value, const RequestLimits& limits, Conversati
     return PastLimit("input", "--max-messages", limits.max_messages,
                      limits.counters ? &limits.counters->messages : nullptr);
   }
-  Items items(limits, out);
+  Items items(limits, kept, out);
   size_t index = 0;
   for (const Value& item : list) {
     const std::string where = "input[" + std::to_string(index++) + "]";

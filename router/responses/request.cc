@@ -33,6 +33,8 @@ struct Draft {
   const Value* tools = nullptr;
   const Value* tool_choice = nullptr;
   std::string instructions;
+  std::string previous_id;
+  bool store = true;
   bool logprobs = false;  // include has them
   std::optional<int32_t> top_logprobs;
   Asked asked;
@@ -79,13 +81,14 @@ FieldError ReadInclude(V value, N name, D draft) {
   return std::nullopt;
 }
 
-FieldError ReadPreviousId(V value, N name, Draft&) {
-  std::string id;
-  if (auto problem = ReadName(value, name, id)) return problem;
-  const std::string message = std::string(name) + ": the response \"" + id.substr(0, 128) +
-                              "\" is not found: no responses are kept here; send the whole "
-                              "conversation as input";
-  return ApiError{ApiCode::kInvalidArgument, message, std::string(name), 0,
+FieldError NoPreviousResponse(const std::string& id, const Keeping& keeping) {
+  constexpr std::string_view kField = "previous_response_id";
+  std::string message =
+      std::string(kField) + ": the response \"" + id.substr(0, 128) + "\" is not found: ";
+  message += keeping.store != nullptr ? "it was never kept, was deleted or gave way to newer ones"
+                                      : "no responses are kept here (--responses-store)";
+  message += "; send the whole conversation as input";
+  return ApiError{ApiCode::kInvalidArgument, message, std::string(kField), 0,
                   kPreviousResponseNotFound};
 }
 
@@ -156,7 +159,7 @@ constexpr Field kFields[] = {
     {"top_logprobs", [](V v, N n, D d) { return ReadInt(v, n, d.top_logprobs); }},
     {"stream", [](V v, N n, D d) { return ReadBool(v, n, d.out.stream); }},
     {"prompt_cache_key", [](V v, N n, D d) { return ReadName(v, n, d.out.session); }},
-    {"previous_response_id", ReadPreviousId},
+    {"previous_response_id", [](V v, N n, D d) { return ReadName(v, n, d.previous_id); }},
     {"truncation", ReadTruncation},
     {"temperature", ReadSamplingField},
     {"top_p", ReadSamplingField},
@@ -170,7 +173,7 @@ constexpr Field kFields[] = {
     {"logit_bias", ReadSamplingField},
     {"ignore_eos", ReadSamplingField},
     {"priority", ReadPriority},
-    {"store", Ignore},
+    {"store", [](V v, N n, D d) { return ReadBool(v, n, d.store); }},
     {"metadata", Ignore},
     {"client_metadata", Ignore},
     {"service_tier", Ignore},
@@ -261,11 +264,17 @@ std::string EchoOf(const json::Object& body, const Draft& draft) {
                  {"tools", "[]"},
                  {"top_p", "null"},
                  {"user", "null"}};
-  // No response is kept, nothing is cut away, and all requests are served alike.
-  std::string out =
-      ",\"previous_response_id\":null,\"service_tier\":\"default\",\"store\":false,"
-      "\"truncation\":\"disabled\",\"top_logprobs\":" +
-      std::to_string(draft.top_logprobs.value_or(0));
+  std::string out = ",\"previous_response_id\":";
+  if (draft.previous_id.empty()) {
+    out += "null";
+  } else {
+    json::AppendQuoted(draft.previous_id, out);
+  }
+  out += ",\"store\":";
+  out += draft.asked.keeping.store != nullptr ? "true" : "false";
+  // Nothing is cut away, and all requests are served alike.
+  out += ",\"service_tier\":\"default\",\"truncation\":\"disabled\",\"top_logprobs\":" +
+         std::to_string(draft.top_logprobs.value_or(0));
   for (const auto& member : members) {
     out += ",\"";
     out += member.name;
@@ -276,10 +285,63 @@ std::string EchoOf(const json::Object& body, const Draft& draft) {
   return out;
 }
 
+// The conversation that a request continues. Its instructions are not among its items.
+FieldError ReadPrevious(const Draft& draft, const KeptResponse& previous, KeptItems& kept,
+                        Conversation& out) {
+  constexpr std::string_view kField = "previous_response_id";
+  const Turn& turn = previous.turn;
+  if (auto problem = ChargeMore(draft.limits, turn.items.size() + turn.output.size())) {
+    return problem;
+  }
+  const std::string_view comma = turn.items.empty() || turn.output.empty() ? "" : ",";
+  const std::string text = "[" + turn.items + std::string(comma) + turn.output + "]";
+  const auto items = ReadJson(text, draft.limits);
+  if (absl::IsUnavailable(items.status())) return TooManyLargeRequests();
+  if (!items.ok()) return InvalidField(kField, StatusMessage(items.status()));
+  FieldError problem = ReadInput(*items, draft.limits, kept, out);
+  if (problem) problem->param = kField;
+  return problem;
+}
+
+// The items of the input, after those of the conversation that it continues.
+FieldError ReadConversation(Draft& draft, const Keeping& keeping, ChatPrompt& chat) {
+  Conversation conversation;
+  conversation.Instruct(draft.instructions);
+  KeptItems kept(keeping, draft.limits);
+  std::shared_ptr<const KeptResponse> previous;
+  size_t count = CountItems(*draft.input);
+  if (!draft.previous_id.empty()) {
+    previous = keeping.Find(draft.previous_id);
+    if (previous == nullptr) return NoPreviousResponse(draft.previous_id, keeping);
+    count += previous->turn.item_count;
+    if (count > draft.limits.max_messages) {
+      return PastLimit("input", "--max-messages", draft.limits.max_messages,
+                       draft.limits.counters ? &draft.limits.counters->messages : nullptr);
+    }
+    if (auto problem = ReadPrevious(draft, *previous, kept, conversation)) return problem;
+  }
+  if (auto problem = ReadInput(*draft.input, draft.limits, kept, conversation)) return problem;
+  chat.messages_json = conversation.TakeJson();
+  if (!draft.store || keeping.store == nullptr) return std::nullopt;
+  Asked& asked = draft.asked;
+  asked.keeping = keeping;
+  asked.item_count = count;
+  if (previous != nullptr) {
+    const Turn& turn = previous->turn;
+    if (auto problem = ChargeMore(draft.limits, turn.items.size() + turn.output.size())) {
+      return problem;
+    }
+    asked.items = turn.items + (turn.items.empty() || turn.output.empty() ? "" : ",") + turn.output;
+    if (!asked.items.empty()) asked.items += ',';
+  }
+  asked.items += ItemsOf(*draft.input, kept, count - CountItems(*draft.input));
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<ApiError> ReadRequest(std::string_view body, const RequestLimits& limits,
-                                    AgentRequest& out) {
+                                    const Keeping& keeping, AgentRequest& out) {
   out = AgentRequest();
   Value root;
   if (auto problem = ReadBody(body, limits, root)) return problem;
@@ -293,10 +355,7 @@ std::optional<ApiError> ReadRequest(std::string_view body, const RequestLimits& 
   if (auto p = SettleConstraint(std::move(draft.constraint), out.generate)) return p;
   ChatPrompt chat;
   if (auto problem = SettleTools(draft, chat)) return problem;
-  Conversation conversation;
-  conversation.Instruct(draft.instructions);
-  if (auto problem = ReadInput(*draft.input, limits, conversation)) return problem;
-  chat.messages_json = conversation.TakeJson();
+  if (auto problem = ReadConversation(draft, keeping, chat)) return problem;
   draft.asked.echo = EchoOf(root.get_object(), draft);
   GenerateRequest& generate = out.generate;
   generate.prompt = std::move(chat);

@@ -10,12 +10,14 @@
 
 #include "router/chat/answer_events.h"
 #include "router/core/request_limits.h"
+#include "router/responses/store.h"
 
 namespace quire::responses {
 
-// nullopt: `out` holds the request.
+// nullopt: `out` holds the request. It continues a response that `keeping` has, where it names one,
+// and its own answer is kept there unless `store` is false.
 std::optional<ApiError> ReadRequest(std::string_view body, const RequestLimits& limits,
-                                    AgentRequest& out);
+                                    const Keeping& keeping, AgentRequest& out);
 
 // An error of the pipeline in this API's words: it speaks of messages where the client has `input`.
 ApiError InClientsWords(ApiError error);

@@ -40,7 +40,7 @@ def workers(text, script=AGENTS / "rules.json", **options):
 
 @pytest.fixture(scope="module")
 def served(text):
-    with workers(text, decode_ms=1) as fleet, Router(fleet.addresses) as router:
+    with workers(text, decode_ms=1) as fleet, Router(fleet.addresses, "--responses-store=16MiB") as router:
         router.said = {}  # by script: what became of each of its checks
         yield router
 

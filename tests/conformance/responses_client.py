@@ -30,6 +30,14 @@ def streamed(**fields):
         return events, stream.get_final_response()
 
 
+def refusal(kind, call):
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError("nothing was refused")
+
+
 def items(response):
     """Without ids, which differ from request to request."""
     found = []
@@ -116,13 +124,35 @@ def tokens_are_counted_as_they_are_used():
 
 
 @check
+def a_kept_response_is_continued_read_and_deleted():
+    first = ask()
+    assert first.to_dict()["store"] is True
+    read = client.responses.retrieve(first.id)
+    assert read.to_dict() == first.to_dict()
+    asked = client.responses.input_items.list(first.id).data
+    assert [item.role for item in asked] == ["user"] and asked[0].content == QUESTION[0]["content"], asked
+    results = [{"type": "function_call_output", "call_id": i.call_id, "output": "12 degrees"}
+               for i in first.output if i.type == "function_call"]
+    second = ask(input=results, previous_response_id=first.id)
+    assert second.output_text == "It is 12 degrees in Paris." and second.previous_response_id == first.id, second
+    whole = ask(input=QUESTION + [i.to_dict() for i in first.output] + results)
+    assert second.usage.input_tokens == whole.usage.input_tokens, "the conversation is not the same"
+    referred = ask(input=QUESTION + [{"type": "item_reference", "id": i.id} for i in first.output] + results)
+    assert referred.usage.input_tokens == whole.usage.input_tokens and items(referred) == items(second)
+    items_of_second = client.responses.input_items.list(second.id).data
+    assert [i.type for i in items_of_second] == ["message", "reasoning", "message", "function_call", "function_call",
+                                                 "function_call_output", "function_call_output"], items_of_second
+    client.responses.delete(first.id)
+    gone = refusal(openai.NotFoundError, lambda: client.responses.retrieve(first.id))
+    assert "not found" in str(gone), gone
+    assert client.responses.retrieve(second.id).output_text == second.output_text
+    assert "ended" in str(refusal(openai.BadRequestError, lambda: client.responses.cancel(second.id)))
+    kept = ask(store=False)
+    refusal(openai.NotFoundError, lambda: client.responses.retrieve(kept.id))
+
+
+@check
 def errors_are_openais():
-    def refusal(kind, call):
-        try:
-            call()
-        except kind as error:
-            return error
-        raise AssertionError("nothing was refused")
     earlier = refusal(openai.BadRequestError, lambda: ask(previous_response_id="resp_1"))
     assert earlier.code == "previous_response_not_found", earlier
     refusal(openai.NotFoundError, lambda: client.responses.retrieve("resp_1"))

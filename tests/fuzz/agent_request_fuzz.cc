@@ -12,11 +12,25 @@
 #include "router/messages/request.h"
 #include "router/ollama/request.h"
 #include "router/responses/request.h"
+#include "router/responses/store.h"
 
 namespace {
 
 void Require(bool condition) {
   if (!condition) std::abort();
+}
+
+// Bodies may continue "resp_r", which the first answer becomes, and refer to its items.
+const quire::responses::Keeping& KeepingOf() {
+  static quire::Metrics metrics;
+  static quire::responses::Store store(1u << 20, std::make_shared<quire::MemoryAccount>(2u << 20),
+                                       metrics);
+  static const quire::responses::Keeping keeping{&store, "tenant"};
+  store.Erase("tenant", "resp_r");
+  store.Keep("tenant", "resp_r",
+             {R"({"type":"message","id":"item_0","role":"user","content":"a"})",
+              R"({"type":"message","id":"msg_r_0","role":"assistant","content":"b"})", "{}", 2});
+  return keeping;
 }
 
 void CheckList(std::string_view text) {
@@ -100,7 +114,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       problem = quire::ollama::ReadRequest(quire::ollama::Kind::kChat, body, limits, request);
       break;
     case 0:
-      problem = quire::responses::ReadRequest(body, limits, request);
+      problem = quire::responses::ReadRequest(body, limits, KeepingOf(), request);
       break;
     case 1:
       problem =

@@ -118,6 +118,6 @@ class FetchTest(unittest.TestCase):
     def test_names_what_can_be_had(self):
         code, said = self.run_main("huge")
         self.assertEqual(code, 2)
-        self.assertIn("huge: no such model; to be had are tiny", said)
+        self.assertIn("huge: no such model; available are tiny", said)
         self.assertEqual(self.run_main("--known", "tiny")[0], 0)
         self.assertEqual(self.run_main("--known", "huge")[0], 2)

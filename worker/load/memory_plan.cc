@@ -39,7 +39,7 @@ absl::Status DoesNotFit(const MemoryRequest& request, int64_t kv_bytes, int64_t 
   const bool bounded = request.kv_cache_memory_bytes.has_value();
   std::string message = absl::StrCat(
       "max_model_len ", request.max_model_len, " needs ", BytesText(needed), " of KV cache, ",
-      BytesText(kv_bytes), " are to be had",
+      BytesText(kv_bytes), " are available",
       bounded ? absl::StrCat(" of --kv-cache-memory-bytes ", *request.kv_cache_memory_bytes) : "");
   if (longest > 0) {
     absl::StrAppend(&message, "; --max-model-len ", longest, " fits");

@@ -290,7 +290,7 @@ class AsyncLLM(_Model):
         def sink(event):
             try:
                 loop.call_soon_threadsafe(events.put_nowait, event)
-            except RuntimeError:  # the loop is closed: nobody listens
+            except RuntimeError:  # the loop is closed: no one listens
                 pass
 
         flags = native.STREAM | (native.RAW if chat else 0)

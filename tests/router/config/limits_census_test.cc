@@ -19,6 +19,7 @@
 #include "router/core/request_limits.h"
 #include "router/loading/loading_pipeline.h"
 #include "router/pipeline/router_metrics.h"
+#include "router/responses/store.h"
 
 namespace quire {
 namespace {
@@ -79,6 +80,8 @@ constexpr Limit kLimits[] = {
     {"--max-connection-memory-bytes",
      "quire_router_client_memory_refusals_total{scope=\"connection\"} ",
      "GrpcWire.OneConnectionsMessagesAtItsLimitWaitAndOneByteMoreIsRefused"},
+    {"--responses-store", "quire_router_kept_responses_evicted_total ",
+     "ResponseStore.AtTheLimitAllAreKeptAndOneByteMoreEvictsTheOldest"},
     {"--max-body-bytes", "quire_router_grpc_messages_too_large_total ",
      "GrpcEdge.MessagesAtTheLimitAreServedAndOneByteMoreIsRefusedAndCounted"},
     {"--header-timeout", "quire_router_first_bytes_timeouts_total ",
@@ -170,7 +173,7 @@ std::set<std::string> FlagsOfLimits() {
   const std::string help = MakeRouterSchema(config).HelpText();
   const std::regex limit(
       "--((max-|http2-|window-tokens|placement-retry-percent)[a-z0-9-]*|"
-      "(header|body|idle|slow-client)-timeout|slow-client-rate)");
+      "(header|body|idle|slow-client)-timeout|slow-client-rate|responses-store)");
   std::set<std::string> flags;
   // A flag's own line begins with it; its help may name others.
   std::istringstream lines(help);
@@ -240,6 +243,7 @@ TEST(LimitsCensus, TheMetricsAreTold) {
   const LimitCounters requests(metrics);
   const RouterMetrics router(metrics, "prefix-aware", false);
   const LoadingMetrics loading(metrics);
+  const responses::Store kept(1, std::make_shared<MemoryAccount>(1), metrics);
   AddMemoryMetrics(std::make_shared<MemoryAccount>(1),
                    {"quire_router_client_memory_", "clients", "the router"}, metrics);
   const std::string told = "\n" + metrics.Render();

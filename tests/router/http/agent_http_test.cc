@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "router/responses/store.h"
 #include "tests/router/support/edge_harness.h"
 #include "tests/router/support/test_keys.h"
 
@@ -269,6 +270,54 @@ TEST_F(AgentHttp, NoResponseIsKept) {
     EXPECT_NE(answer.body.find("Response with id 'resp_1' not found"), std::string::npos)
         << answer.body;
   }
+}
+
+TEST_F(AgentHttp, AKeptResponseIsReadContinuedAndDeleted) {
+  responses::Store store(1u << 20, edge.services.memory, edge.metrics);
+  edge.OnLoop([&] { edge.services.responses = &store; });
+  const auto ask = [this](const std::string& line) {
+    return edge.Ask(line + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+  };
+  const RawResponse answer = Post(kResponses, ResponsesBody(), "x-request-id: r7\r\n");
+  EXPECT_NE(answer.body.find(R"("store":true)"), std::string::npos) << answer.body;
+  EXPECT_EQ(ask("GET /v1/responses/resp_r7").body, answer.body);
+  EXPECT_EQ(ask("GET /v1/responses/resp_r7/input_items").body,
+            R"({"object":"list","data":[{"type":"message","id":"item_0","role":"user",)"
+            R"("content":"x"}],"has_more":false})");
+  EXPECT_EQ(Post(kResponses, ResponsesBody(R"(,"previous_response_id":"resp_r7","stream":true)"),
+                 "x-request-id: r8\r\n")
+                .status,
+            200);
+  EXPECT_EQ(std::get<ChatPrompt>(Seen().prompt).messages_json,
+            R"([{"role":"user","content":"x"},{"role":"assistant","content":"tok0 tok1 tok2"},)"
+            R"({"role":"user","content":"x"}])");
+  EXPECT_EQ(ask("GET /v1/responses/resp_r8").status, 200) << "a stream's answer is kept too";
+  EXPECT_EQ(Post("/v1/responses/input_tokens",
+                 R"({"model":"demo","input":"x","previous_response_id":"resp_r7"})")
+                .status,
+            200);
+  const RawResponse cancel = ask("POST /v1/responses/resp_r7/cancel");
+  EXPECT_EQ(cancel.status, 400);
+  EXPECT_NE(cancel.body.find("has ended"), std::string::npos) << cancel.body;
+  EXPECT_EQ(ask("GET /v1/responses/resp_r7/elsewhere").status, 404);
+  EXPECT_EQ(ask("DELETE /v1/responses/resp_r7/input_items").status, 404);
+  EXPECT_EQ(ask("DELETE /v1/responses/resp_r7").body,
+            R"({"id":"resp_r7","object":"response","deleted":true})");
+  EXPECT_EQ(ask("DELETE /v1/responses/resp_r7").status, 404);
+  EXPECT_EQ(ask("GET /v1/responses/resp_r7").status, 404);
+  const RawResponse gone = Post(kResponses, ResponsesBody(R"(,"previous_response_id":"resp_r7")"));
+  EXPECT_EQ(gone.status, 400);
+  EXPECT_NE(gone.body.find("previous_response_not_found"), std::string::npos) << gone.body;
+  edge.OnLoop([&] { edge.services.responses = nullptr; });
+}
+
+TEST_F(AgentHttp, AnAnswerThatFailsIsNotKept) {
+  responses::Store store(1u << 20, edge.services.memory, edge.metrics);
+  edge.OnLoop([&] { edge.services.responses = &store; });
+  Refuse({ApiCode::kUnavailable, "no worker", "", 0});
+  EXPECT_EQ(Post(kResponses, ResponsesBody()).status, 503);
+  EXPECT_EQ(store.bytes(), 0u);
+  edge.OnLoop([&] { edge.services.responses = nullptr; });
 }
 
 TEST_F(AgentHttp, ToolsThatTheModelIsNotShownAreCounted) {

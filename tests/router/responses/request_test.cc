@@ -17,7 +17,7 @@ std::string Input(const std::string& items) { return R"({"model":"demo","input":
 
 AgentRequest Read(const std::string& body) {
   AgentRequest out;
-  const auto problem = ReadRequest(body, RequestLimits(), out);
+  const auto problem = ReadRequest(body, RequestLimits(), {}, out);
   EXPECT_FALSE(problem) << problem->message << "\n" << body;
   return out;
 }
@@ -28,7 +28,7 @@ const ChatPrompt& ChatOf(const AgentRequest& request) {
 
 ApiError Refused(const std::string& body) {
   AgentRequest out;
-  const auto problem = ReadRequest(body, RequestLimits(), out);
+  const auto problem = ReadRequest(body, RequestLimits(), {}, out);
   EXPECT_TRUE(problem) << body;
   return problem.value_or(ApiError());
 }
@@ -189,8 +189,8 @@ TEST(ResponsesRequest, WhatIsNotServedIsNamed) {
       {Input(
            R"([{"type":"function_call_output","call_id":"c","output":[{"type":"input_image"}]}])"),
        "input[0].output[0]: parts of type \"input_image\""},
-      {Input(R"([{"type":"item_reference","id":"msg_1"}])"), "input[0]: refers to an item"},
-      {Input(R"([{"id":"msg_1"}])"), "input[0]: refers to an item"},
+      {Input(R"([{"type":"item_reference","id":"msg_1"}])"), "input[0]: refers to \"msg_1\""},
+      {Input(R"([{"id":"msg_1"}])"), "input[0]: refers to \"msg_1\""},
       {Input(R"([{"type":"computer_call"}])"), "input[0].type: items of type \"computer_call\""},
       {Input("[3]"), "input[0]: must be an object"},
       {Body(R"("tools":{})"), "tools: must be a list"},
@@ -242,8 +242,8 @@ TEST(ResponsesRequest, ItemsAtTheLimitAreReadAndOneMoreIsRefused) {
   AgentRequest out;
   const std::string one = R"({"role":"user","content":"x"})";
   const std::string two = one + "," + one;
-  EXPECT_FALSE(ReadRequest(Input("[" + two + "]"), limits, out));
-  const auto problem = ReadRequest(Input("[" + two + "," + one + "]"), limits, out);
+  EXPECT_FALSE(ReadRequest(Input("[" + two + "]"), limits, {}, out));
+  const auto problem = ReadRequest(Input("[" + two + "," + one + "]"), limits, {}, out);
   ASSERT_TRUE(problem);
   EXPECT_EQ(problem->param, "input");
   EXPECT_NE(problem->message.find("--max-messages"), std::string::npos) << problem->message;
@@ -258,8 +258,8 @@ TEST(ResponsesRequest, ToolsAtTheLimitAreReadAndOneMoreIsRefused) {
   const auto body = [](const std::string& tools) {
     return R"({"model":"demo","input":"x","tools":[)" + tools + "]}";
   };
-  EXPECT_FALSE(ReadRequest(body(two), limits, out));
-  const auto problem = ReadRequest(body(three), limits, out);
+  EXPECT_FALSE(ReadRequest(body(two), limits, {}, out));
+  const auto problem = ReadRequest(body(three), limits, {}, out);
   ASSERT_TRUE(problem);
   EXPECT_EQ(problem->param, "tools");
   EXPECT_NE(problem->message.find("--max-tools"), std::string::npos) << problem->message;

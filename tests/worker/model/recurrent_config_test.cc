@@ -12,8 +12,8 @@
 namespace quire::model {
 namespace {
 
-using load::ModelConfig;
 using kernels::kNoKeys;
+using load::ModelConfig;
 
 constexpr const char* kSizes =
     R"("vocab_size":100,"hidden_size":64,"num_hidden_layers":4,"num_attention_heads":4)";
@@ -36,10 +36,10 @@ void ExpectRefusal(const std::string& text, std::string_view saying) {
 }
 
 TEST(RecurrentConfig, Lfm2IsReadInBothSpellings) {
-  const auto newer = ReadHybrid(Hybrid(
-      "Lfm2ForCausalLM",
-      R"(,"intermediate_size":96,"layer_types":["conv","conv","full_attention","conv"],)"
-      R"("block_multiple_of":32)"));
+  const auto newer = ReadHybrid(
+      Hybrid("Lfm2ForCausalLM",
+             R"(,"intermediate_size":96,"layer_types":["conv","conv","full_attention","conv"],)"
+             R"("block_multiple_of":32)"));
   ASSERT_TRUE(newer.ok()) << newer.status();
   EXPECT_EQ(newer->layer_windows, (std::vector<int>{kNoKeys, kNoKeys, 0, kNoKeys}));
   EXPECT_EQ(newer->intermediate_size, 64);
@@ -56,8 +56,7 @@ TEST(RecurrentConfig, Lfm2IsReadInBothSpellings) {
 TEST(RecurrentConfig, Qwen35OfImagesAndTextIsReadForText) {
   const auto config = ReadHybrid(
       std::string(R"({"architectures":["Qwen3_5ForConditionalGeneration"],)") +
-      R"("tie_word_embeddings":true,)" +
-      R"("text_config":{)" + kSizes + kWidth +
+      R"("tie_word_embeddings":true,)" + R"("text_config":{)" + kSizes + kWidth +
       R"(,"linear_num_key_heads":2,"linear_num_value_heads":6,"num_key_value_heads":2,)"
       R"("rope_parameters":{"rope_theta":1e7,"mrope_section":[1,1,2]}},"vision_config":{}})");
   ASSERT_TRUE(config.ok()) << config.status();
@@ -93,8 +92,7 @@ TEST(RecurrentConfig, GraniteIsReadWithAndWithoutExperts) {
   ExpectRefusal(Hybrid(granite, plain + R"(,"mamba_n_groups":3)"),
                 "mamba_n_heads is 4, no multiple of mamba_n_groups 3");
   ExpectRefusal(Hybrid(granite, plain + R"(,"mamba_proj_bias":true)"), "mamba_proj_bias");
-  ExpectRefusal(Hybrid(granite, plain + R"(,"time_step_limit":[0.0,0.1])"),
-                "time_step_limit");
+  ExpectRefusal(Hybrid(granite, plain + R"(,"time_step_limit":[0.0,0.1])"), "time_step_limit");
   ExpectRefusal(Hybrid(granite, plain + R"(,"position_embedding_type":"alibi")"), "alibi");
 }
 

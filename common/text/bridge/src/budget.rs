@@ -66,7 +66,7 @@ impl<'c> Session<'c> {
         Session(PhantomData)
     }
 
-    /// Whether the rendering has ended because nobody waits for it.
+    /// Whether the rendering has ended because no one waits for it.
     pub fn cancelled(&self) -> bool {
         GAVE_UP.get()
     }

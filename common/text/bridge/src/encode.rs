@@ -2,7 +2,7 @@
 //! words.
 //!
 //! The library keeps 16 bytes of alignment per byte of text through every step, for offsets that
-//! nobody here asks for. This pipeline walks borrowed slices instead, and each step is the same
+//! no caller here needs. This pipeline walks borrowed slices instead, and each step is the same
 //! rule as the library's; `reference.rs` offers the library's own path beside it, and tests hold
 //! the two together.
 
