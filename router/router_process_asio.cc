@@ -106,7 +106,7 @@ struct RouterProcess::State {
   EdgeMetrics counters;
   LimitCounters limit_counters;
   const ClientMemory memory;
-  std::unique_ptr<responses::Store> kept_responses;  // with --responses-store
+  std::unique_ptr<responses::Store> kept_responses;  // used with --responses-store
   trace::TraceMetrics trace_metrics;
   RealRng rng;
   AsioExecutor executor;
@@ -199,7 +199,6 @@ absl::Status RouterProcess::State::Check() {
 // Kept responses may take a half of what clients may hold, so that live requests have the rest.
 absl::Status RouterProcess::State::MakeResponseStore() {
   const auto limit = static_cast<size_t>(config.responses_store.value);
-  if (limit == 0) return absl::OkStatus();
   const size_t most = memory.process->limit() / 2;
   if (limit > most) {
     return InvalidArgument("--responses-store: must be at most " + std::to_string(most) +
@@ -283,7 +282,7 @@ void RouterProcess::State::MakeServices() {
   http_services->fleet_is_open = !keys->required() && IsLoopback(config.front.host);
   http_services->guards_own_machine = http_services->fleet_is_open;
   http_services->allowed_hosts = config.allowed_hosts;
-  http_services->responses = kept_responses.get();
+  if (config.responses_store.value > 0) http_services->responses = kept_responses.get();
   if (loading != nullptr) {
     http_services->models = loading.get();
     http_services->routes = &MachineRoutes();

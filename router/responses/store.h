@@ -4,7 +4,7 @@
 // or parsed while it is locked.
 //  1. A tenant meets its own responses only.
 //  2. What the index holds never exceeds the limit. Where a new response needs room, the tenant
-//     that keeps most gives up its oldest response, whoever the new one belongs to.
+//     that keeps most gives up its oldest response, also where the new one is another tenant's.
 //  3. A response counts in the account of clients' memory until its last reader has released it.
 #pragma once
 
