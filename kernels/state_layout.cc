@@ -10,9 +10,7 @@ int64_t MatrixBytes(const StateShape& state) {
   return int64_t{state.key_dim} * ((state.value_dim + 15) / 16 * 16) * 4;
 }
 
-int64_t InputBytes(const StateShape& state) {
-  return int64_t{state.taps - 1} * kStateChannels * 4;
-}
+int64_t InputBytes(const StateShape& state) { return int64_t{state.taps - 1} * kStateChannels * 4; }
 
 int InputUnits(const StateShape& state) {
   return (state.channels + kStateChannels - 1) / kStateChannels;

@@ -21,9 +21,9 @@ namespace quire::kernels {
 
 // Of one recurrent layer, of this rank's channels and heads.
 struct StateShape {
-  int channels = 0;   // of the causal convolution
-  int taps = 0;       // inputs that an output sees, its own included: the others are kept
-  int heads = 0;      // matrices [key_dim, value_dim]; 0: none
+  int channels = 0;  // of the causal convolution
+  int taps = 0;      // inputs that an output sees, its own included: the others are kept
+  int heads = 0;     // matrices [key_dim, value_dim]; 0: none
   int key_dim = 0;
   int value_dim = 0;
 };
@@ -56,10 +56,10 @@ struct StateLayout {
     StatePart inputs;
     StatePart matrices;
   };
-  int kind = -1;         // index into KvLayout::kinds; −1: no layer has a state
-  int first_group = 0;   // of the kind
+  int kind = -1;        // index into KvLayout::kinds; −1: no layer has a state
+  int first_group = 0;  // of the kind
   int groups = 0;
-  int64_t bytes = 0;     // of the states of all layers, without what is left over in pages
+  int64_t bytes = 0;  // of the states of all layers, without what is left over in pages
   std::vector<Layer> layers;
 };
 

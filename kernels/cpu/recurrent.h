@@ -128,20 +128,22 @@ template <class V, bool kDelta>
   const float* const q = token.q;
   const float* const k = token.k;
   if constexpr (kDelta) {
-    v = V::Sub(v, SumOverKeys<V>(keys, [&](int i, F& chain) __attribute__((always_inline)) {
-                 const F decayed = V::Mul(decay, V::Load(s + 16 * i));
-                 V::Store(s + 16 * i, decayed);
-                 chain = V::Fma(V::Set(k[i]), decayed, chain);
-               }));
+    v = V::Sub(v, SumOverKeys<V>(
+                      keys, [&](int i, F& chain) __attribute__((always_inline)) {
+                        const F decayed = V::Mul(decay, V::Load(s + 16 * i));
+                        V::Store(s + 16 * i, decayed);
+                        chain = V::Fma(V::Set(k[i]), decayed, chain);
+                      }));
   }
   const F change = V::Mul(V::Set(token.step), v);
-  return SumOverKeys<V>(keys, [&](int i, F& chain) __attribute__((always_inline)) {
-    F state = V::Load(s + 16 * i);
-    if constexpr (!kDelta) state = V::Mul(decay, state);
-    state = V::Fma(V::Set(k[i]), change, state);
-    V::Store(s + 16 * i, state);
-    chain = V::Fma(V::Set(q[i]), state, chain);
-  });
+  return SumOverKeys<V>(
+      keys, [&](int i, F& chain) __attribute__((always_inline)) {
+        F state = V::Load(s + 16 * i);
+        if constexpr (!kDelta) state = V::Mul(decay, state);
+        state = V::Fma(V::Set(k[i]), change, state);
+        V::Store(s + 16 * i, state);
+        chain = V::Fma(V::Set(q[i]), state, chain);
+      });
 }
 
 template <class V, bool kDelta>

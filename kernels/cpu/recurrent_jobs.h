@@ -32,9 +32,7 @@ class StateOfRow {
   }
 
   // Before the row's first token; null: nothing was before it.
-  const float* Before() const {
-    return row_.first_position == 0 ? nullptr : At(Block(-1));
-  }
+  const float* Before() const { return row_.first_position == 0 ? nullptr : At(Block(-1)); }
   // Behind token `i` of the row.
   float* Behind(int i) const { return At(Block(i)); }
   // The end of the tokens from `begin` on whose states have one place: only the last one's stays.

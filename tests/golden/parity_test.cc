@@ -97,8 +97,7 @@ class Fixture {
     for (const GoldenRow& row : golden_.rows) {
       const Row& got = rows.at(row.position);
       ASSERT_EQ(got.logits.size(), row.logits.size());
-      EXPECT_LE(LargestDifference(got.logits, row.logits),
-                tolerance * LargestSize(row.logits))
+      EXPECT_LE(LargestDifference(got.logits, row.logits), tolerance * LargestSize(row.logits))
           << "at position " << row.position;
     }
     for (size_t i = static_cast<size_t>(golden_.prompt_length); i < golden_.tokens.size(); ++i) {

@@ -92,9 +92,8 @@ TEST(DealLayers, SmallerTypesTakeTheirShareAndFp8ItsScales) {
 
 TEST(DealLayers, StatesAreTheLastKindAndShareThePool) {
   const StateShape state{.channels = 100, .taps = 4, .heads = 3, .key_dim = 16, .value_dim = 24};
-  const KvLayout layout = DealLayers({kNoKeys, 0, kNoKeys},
-                                     {.block_size = 16, .kv_heads = 1, .head_dim = 16},
-                                     {state, state});
+  const KvLayout layout = DealLayers(
+      {kNoKeys, 0, kNoKeys}, {.block_size = 16, .kv_heads = 1, .head_dim = 16}, {state, state});
   ASSERT_EQ(layout.kinds.size(), 2u);
   EXPECT_EQ(layout.kinds[0].groups, 1);
   EXPECT_EQ(layout.kinds[1].window, 17);

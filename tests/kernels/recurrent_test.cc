@@ -152,8 +152,8 @@ class Maker {
     const int channels = 2 * shape_.key_heads * shape_.key_dim + values;
     CausalConvOp conv;
     conv.layer = static_cast<int>(program.states.size());
-    program.states.push_back({channels, shape_.taps, shape_.value_heads, shape_.key_dim,
-                              shape_.value_dim});
+    program.states.push_back(
+        {channels, shape_.taps, shape_.value_heads, shape_.key_dim, shape_.value_dim});
     conv.weight = Numbers(int64_t{shape_.taps} * channels, 0.3f, 0.5f);
     if (!delta) conv.bias = Numbers(channels, 0.0f);
     conv.silu = true;

@@ -95,8 +95,8 @@ struct ModelConfig {
   // Tokens that a query sees, itself included; 0 is full attention, kernels::kNoKeys: none, the
   // layer is recurrent.
   std::vector<int> layer_windows;
-  RopeConfig rope;                 // of full layers
-  RopeConfig sliding_rope;         // of sliding layers
+  RopeConfig rope;          // of full layers
+  RopeConfig sliding_rope;  // of sliding layers
   double norm_weight_offset =
       0.0;  // added to RMS norm weights: 1 for Gemma as Hugging Face stores it
   // GGUF's "llama" rotates neighbouring pairs: its q and k rows are put back into halves at load.

@@ -56,9 +56,9 @@ void ReadGgufCommon(GgufReader& reader, const load::GgufFile& file, const GgufFo
   config.layers = ClampCount(reader.RequiredInt("block_count")) -
                   std::max(ClampCount(reader.Int("nextn_predict_layers", 0)), 0);
   config.heads = ClampCount(reader.PerLayerInt("attention.head_count", 0));
-  config.kv_heads = ClampCount(
-      form.recurrent ? reader.PerLayerIntOrNone("attention.head_count_kv", config.heads)
-                     : reader.PerLayerInt("attention.head_count_kv", config.heads));
+  config.kv_heads =
+      ClampCount(form.recurrent ? reader.PerLayerIntOrNone("attention.head_count_kv", config.heads)
+                                : reader.PerLayerInt("attention.head_count_kv", config.heads));
   config.max_positions = ClampCount(reader.RequiredInt("context_length"));
   config.layer_norm = form.layer_norm;
   config.norm_bias = !form.layer_norm;

@@ -78,10 +78,11 @@ extern const Family kLfm2{
              .max_positions = 128'000,
              .tied_embeddings = true,
              .epsilon_key = "norm_eps",
-             .rope = [](JsonReader& reader, load::ModelConfig& config) {
-               config.rope.theta = 1'000'000.0;
-               ReadRope(reader, config);
-             },
+             .rope =
+                 [](JsonReader& reader, load::ModelConfig& config) {
+                   config.rope.theta = 1'000'000.0;
+                   ReadRope(reader, config);
+                 },
              .read = ReadLfm2},
     .gguf = {.architecture = "lfm2", .recurrent = true, .read = ReadLfm2Gguf},
     .tensors = {.own = kLfm2Tensors, .own_gguf = kLfm2GgufTensors},

@@ -154,8 +154,8 @@ void AddHeads(ProgramBuilder& builder, const RecurrentBuffers& buffers, int laye
   recurrence.bias = builder.Vector({{Part::kStepBias, config.value_heads, shard.value_heads}},
                                    builder.is_gguf() ? "bias" : "weight", layer);
   if (mamba) {
-    recurrence.skip = builder.Vector({{Part::kSkip, config.value_heads, shard.value_heads}},
-                                     "weight", layer);
+    recurrence.skip =
+        builder.Vector({{Part::kSkip, config.value_heads, shard.value_heads}}, "weight", layer);
   }
   recurrence.in = conv.out;
   recurrence.gates = buffers.gates;
@@ -165,10 +165,11 @@ void AddHeads(ProgramBuilder& builder, const RecurrentBuffers& buffers, int laye
 
   kernels::GatedNormOp norm;
   const int64_t values = int64_t{config.value_heads} * config.value_dim;
-  norm.weight = mamba ? builder.Vector({{Part::kGatedNorm, values,
-                                         Scaled(shard.value_heads, config.value_dim)}},
-                                       "weight", layer)
-                      : builder.Vector({{Part::kGatedNorm, config.value_dim}}, "weight", layer);
+  norm.weight = mamba
+                    ? builder.Vector(
+                          {{Part::kGatedNorm, values, Scaled(shard.value_heads, config.value_dim)}},
+                          "weight", layer)
+                    : builder.Vector({{Part::kGatedNorm, config.value_dim}}, "weight", layer);
   norm.group = mamba ? static_cast<int>(values / config.key_heads) : config.value_dim;
   norm.gate_first = mamba;
   norm.epsilon = static_cast<float>(builder.config().norm_epsilon);
@@ -197,8 +198,8 @@ void AddShortConvolution(ProgramBuilder& builder, const RecurrentBuffers& buffer
   builder.Add(project);
 
   kernels::CausalConvOp conv;
-  conv.layer = builder.AddState(
-      {.channels = static_cast<int>(own.count), .taps = config.recurrent.taps});
+  conv.layer =
+      builder.AddState({.channels = static_cast<int>(own.count), .taps = config.recurrent.taps});
   conv.weight = builder.Convolution({own}, width, layer);
   if (config.recurrent.biases) {
     conv.bias = builder.Vector({{Part::kConvolution, width, own}}, "bias", layer);
@@ -240,8 +241,8 @@ void AddRecurrent(ProgramBuilder& builder, const RecurrentBuffers& buffers, int 
   (heads ? AddHeads : AddShortConvolution)(builder, buffers, layer, normed);
   const int64_t width =
       heads ? int64_t{recurrent.value_heads} * recurrent.value_dim : config.hidden_size;
-  const Range own = heads ? Scaled(builder.shard().value_heads, recurrent.value_dim)
-                          : builder.shard().channels;
+  const Range own =
+      heads ? Scaled(builder.shard().value_heads, recurrent.value_dim) : builder.shard().channels;
   kernels::LinearOp output;
   output.weight = builder.Matrix({{Part::kRecurrentOut, config.hidden_size}}, width, layer, own);
   output.scale = static_cast<float>(config.residual_scale);

@@ -224,7 +224,10 @@ class Cutter {
     const int count = heads ? recurrent.key_heads : config_.hidden_size;
     if (count % ranks != 0) {
       const bool delta = kind == load::RecurrentConfig::Kind::kGatedDelta;
-      return absl::StrCat(count, delta ? " key heads" : heads ? " groups" : " channels",
+      return absl::StrCat(count,
+                          delta   ? " key heads"
+                          : heads ? " groups"
+                                  : " channels",
                           " of recurrent layers do not divide among ", ranks, " ranks");
     }
     if (RecurrentWidth() / ranks % recurrent_out_.elements == 0) return "";

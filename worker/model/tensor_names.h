@@ -43,9 +43,9 @@ enum class Part {
   kDown,
   kPostMlpNorm,
   // Of recurrent layers.
-  kRecurrentIn,   // a short convolution's B, C and x; the delta rule's q, k and v, or with z too
+  kRecurrentIn,  // a short convolution's B, C and x; the delta rule's q, k and v, or with z too
   kRecurrentZ,
-  kRecurrentB,    // or b and a
+  kRecurrentB,  // or b and a
   kRecurrentA,
   kConvolution,
   kDecay,

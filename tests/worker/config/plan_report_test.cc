@@ -79,8 +79,8 @@ TEST(PlanReport, AStateIsReportedAndTakesPages) {
   EXPECT_EQ(json.at("state_pages").to_number<int64_t>(), 32);
   EXPECT_EQ(json.at("state_interval").to_number<int64_t>(), 8 * 32 * 16);
   EXPECT_EQ(report.plan.pages_per_sequence, pages + (2 + 5) * 32);
-  EXPECT_NEAR(before / DecodeTokensPerSecond(report, 1, 512),
-              (41.0 + 2.0) / 41.0, 1e-3);  // MiB: 40 of weights, one of keys and values for 512
+  EXPECT_NEAR(before / DecodeTokensPerSecond(report, 1, 512), (41.0 + 2.0) / 41.0,
+              1e-3);  // MiB: 40 of weights, one of keys and values for 512
 }
 
 // A row reads the experts that it chooses; many rows read nearly all.
