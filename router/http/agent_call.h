@@ -40,6 +40,13 @@ struct AgentApi {
                                      Exchange& exchange) = nullptr;
 };
 
+// The reader of an API that keeps no answers.
+template <std::optional<ApiError> (*kRead)(std::string_view, const RequestLimits&, AgentRequest&)>
+std::optional<ApiError> ReadAlone(std::string_view body, const RequestLimits& limits,
+                                  const responses::Keeping&, AgentRequest& out) {
+  return kRead(body, limits, out);
+}
+
 class AgentCall final : public Call, public ResponseSink {
  public:
   // Answers at once (and returns nullptr) when the request is refused.

@@ -60,11 +60,11 @@ struct KeptPath {
 ApiError AsItIs(ApiError error) { return error; }
 
 std::optional<ApiError> ReadMessage(std::string_view body, const RequestLimits& limits,
-                                    const Keeping&, AgentRequest& out) {
+                                    AgentRequest& out) {
   return messages::ReadRequest(body, messages::Purpose::kAnswer, limits, out);
 }
 std::optional<ApiError> ReadMessageToCount(std::string_view body, const RequestLimits& limits,
-                                           const Keeping&, AgentRequest& out) {
+                                           AgentRequest& out) {
   return messages::ReadRequest(body, messages::Purpose::kCount, limits, out);
 }
 
@@ -72,8 +72,8 @@ constexpr AgentApi kResponses{responses::ReadRequest, responses::InClientsWords}
 constexpr CountApi kResponseInput{responses::ReadRequest, responses::InClientsWords,
                                   "response.input_tokens"};
 constexpr AgentApi kMessages{
-    ReadMessage, AsItIs, {.keep_alive = "event: ping\ndata: {\"type\":\"ping\"}\n\n"}};
-constexpr CountApi kMessageTokens{ReadMessageToCount, AsItIs, {}};
+    ReadAlone<ReadMessage>, AsItIs, {.keep_alive = "event: ping\ndata: {\"type\":\"ping\"}\n\n"}};
+constexpr CountApi kMessageTokens{ReadAlone<ReadMessageToCount>, AsItIs, {}};
 
 }  // namespace
 

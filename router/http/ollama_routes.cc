@@ -143,9 +143,10 @@ CallPtr OllamaLoad(HttpServices& services, AgentRequest request, Exchange& excha
 }
 
 constexpr StreamForm kLines{.content_type = "application/x-ndjson", .comments = false};
-constexpr AgentApi kOllamaGenerate{ReadOllamaGenerate, InGenerateWords, kLines, OllamaModelName,
-                                   OllamaLoad};
-constexpr AgentApi kOllamaChat{ReadOllamaChat, InChatWords, kLines, OllamaModelName, OllamaLoad};
+constexpr AgentApi kOllamaGenerate{ReadAlone<ReadOllamaGenerate>, InGenerateWords, kLines,
+                                   OllamaModelName, OllamaLoad};
+constexpr AgentApi kOllamaChat{ReadAlone<ReadOllamaChat>, InChatWords, kLines, OllamaModelName,
+                               OllamaLoad};
 
 // --- models
 
