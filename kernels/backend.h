@@ -25,6 +25,8 @@ struct ProgramOptions {
   int max_rows = 64;       // largest StepBatch::rows
   int max_samples =
       64;  // logits held at once; a larger StepBatch::sampled_tokens is processed in slices
+  int max_loras = 0;      // slots of adapters
+  int max_lora_rank = 0;  // the largest rank of their matrices
   int max_positions = 0;  // the longest context that rows will have; 0: the program's
   // Connects the ranks of a program that is cut among several; borrowed, absent for one rank. Its
   // rank and size are the program's.
@@ -86,6 +88,17 @@ class LoadedProgram {
   virtual int64_t WorkspaceBytes() const = 0;
   virtual int64_t PoolBytes() const = 0;
 
+  // An adapter as this device keeps it, for SetAdapter. Any thread. Requires: matrices as the
+  // program's targets have them, of ranks from 1 to max_lora_rank.
+  virtual std::shared_ptr<const AdapterWeights> PackAdapter(const Adapter& /*adapter*/) const {
+    std::abort();
+  }
+  // From the next step on the slot holds this adapter; null: none. Called between steps, on the
+  // thread that runs them, once no row names what the slot held before.
+  virtual void SetAdapter(int /*slot*/, std::shared_ptr<const AdapterWeights> /*adapter*/) {
+    std::abort();
+  }
+
   // The number of pages: less than ProgramOptions::page_count where a device had no memory left for
   // them. 0: as many as were requested.
   virtual int64_t PageCount() const { return 0; }
@@ -116,6 +129,10 @@ class Backend {
   virtual int64_t EstimateWeightBytes(const StepProgram& program) const = 0;
   virtual int64_t EstimateWorkspaceBytes(const StepProgram& program,
                                          const ProgramOptions& options) const = 0;
+  // The most that one adapter of at most this rank takes.
+  virtual int64_t EstimateAdapterBytes(const StepProgram& /*program*/, int /*rank*/) const {
+    return 0;
+  }
   // How Load would keep quantised weights; none, where the device has no choice.
   virtual WeightForms FormsOfWeights(const StepProgram& /*program*/) const { return {}; }
   // The part of the workspace that Load requests from Communicator::Allocate. 0 with one rank.

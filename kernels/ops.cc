@@ -194,6 +194,37 @@ class OpChecker {
     SameRows(op.in, op.out);
     SameRows(op.in, op.gate);
   }
+  void operator()(const LoraOp& op) {
+    if (op.in == op.out) Complain("in and out are one buffer");
+    if (op.slices.empty()) Complain("no slices");
+    for (const LoraOp::Slice& slice : op.slices) {
+      const auto count = static_cast<int>(program_.lora_targets.size());
+      if (slice.target < 0 || slice.target >= count) {
+        return Complain("target " + std::to_string(slice.target) + " does not exist");
+      }
+      const LoraTarget& target = program_.lora_targets[static_cast<size_t>(slice.target)];
+      Same(target.col_count, Width(op.in), "columns of a target");
+      if (target.first_col < 0 || target.first_col + target.col_count > target.cols) {
+        Complain("columns of a target lie beyond its module's");
+      }
+      for (const LoraTarget::Run& run : target.row_runs) {
+        if (run.begin < 0 || run.count < 1 || run.begin + run.count > target.rows) {
+          Complain("rows of a target lie beyond its module's");
+        }
+      }
+      if (slice.column < 0 || slice.column + target.Width() > Width(op.out)) {
+        Complain("a slice ends after out");
+      }
+    }
+    Rows(op.in, false);
+    Rows(op.out, false);
+  }
+  void operator()(const ActivateOp& op) {
+    if (op.activation == LinearOp::Activation::kNone) Complain("no activation");
+    const int width = Width(op.out);
+    Same(Width(op.in), LinearOp::IsGated(op.activation) ? 2 * width : width, "width of in");
+    SameRows(op.in, op.out);
+  }
   void operator()(const GateOp& op) {
     Same(Width(op.out), Width(op.in), "width of in and out");
     Same(Width(op.gate), Width(op.in), "width of the gate");
@@ -320,7 +351,8 @@ const char* OpName(const Op& op) {
       "embed",        "norm",       "linear",        "rope_append", "attention",
       "gather_rows",  "logits",     "sample",        "all_reduce",  "moe",
       "head_squares", "slice_gate", "latent_append", "head_linear", "latent_attention",
-      "causal_conv",  "recurrence", "gated_norm",    "gate"};
+      "causal_conv",  "recurrence", "gated_norm",    "gate",        "lora",
+      "activate"};
   return kNames[op.index()];
 }
 

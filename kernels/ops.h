@@ -27,6 +27,9 @@
 //   recurrence   in [T, 2 keys + values], gates, state → factors, out [T, values]
 //   gated_norm   in and gate [R, w], weight [group] or [w] → out [R, w]
 //   gate         in and gate [R, w] → out [R, w]
+//   lora         in [T, k], each slice's target of width w: A [r, k], B [w, r]
+//                → out [T, column + w or more]
+//   activate     in [R, w], gated [R, 2 w] → out [R, w]
 #pragma once
 
 #include <string>

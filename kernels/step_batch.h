@@ -21,6 +21,8 @@ struct BatchRow {
   // may know its pages and its last sample from earlier steps. −1 in all rows: the batch is
   // independent of others.
   int32_t slot = -1;
+  // The slot of its adapter, below ProgramOptions::max_loras, which holds one; −1: it has none.
+  int32_t adapter = -1;
 };
 
 // A page that is copied before anything is computed (copy-on-write).

@@ -22,6 +22,7 @@
 #include "kernels/attention_ops.h"
 #include "kernels/kv_layout.h"
 #include "kernels/latent_ops.h"
+#include "kernels/lora_ops.h"
 #include "kernels/program_ids.h"
 #include "kernels/recurrent_ops.h"
 #include "kernels/routing_rule.h"
@@ -88,6 +89,14 @@ struct LinearOp {
   BufferId out = kNoId;
 };
 
+// A product's activation, apart from it where an adapter adds to the product: out = act(in); a
+// gated one takes `in` = [gate, up] of twice the width.
+struct ActivateOp {
+  LinearOp::Activation activation = LinearOp::Activation::kRelu;
+  BufferId in = kNoId;
+  BufferId out = kNoId;
+};
+
 // out = the rows of `in` whose logits are needed in this step.
 struct GatherRowsOp {
   BufferId in = kNoId;
@@ -137,10 +146,10 @@ struct MoeOp {
   BufferId out = kNoId;
 };
 
-using Op =
-    std::variant<EmbedOp, NormOp, LinearOp, RopeAppendOp, AttentionOp, GatherRowsOp, LogitsOp,
-                 SampleOp, AllReduceOp, MoeOp, HeadSquaresOp, SliceGateOp, LatentAppendOp,
-                 HeadLinearOp, LatentAttentionOp, CausalConvOp, RecurrenceOp, GatedNormOp, GateOp>;
+using Op = std::variant<EmbedOp, NormOp, LinearOp, RopeAppendOp, AttentionOp, GatherRowsOp,
+                        LogitsOp, SampleOp, AllReduceOp, MoeOp, HeadSquaresOp, SliceGateOp,
+                        LatentAppendOp, HeadLinearOp, LatentAttentionOp, CausalConvOp, RecurrenceOp,
+                        GatedNormOp, GateOp, LoraOp, ActivateOp>;
 
 // Rotation angles: position p turns pair i by p * inverse_frequency[i]; cos and sin are multiplied
 // by attention_factor. Pairs are (i, i + rotary_dim / 2) ("NeoX" order). rotary_dim ≤ head_dim.
@@ -164,9 +173,10 @@ struct StepProgram {
   std::vector<Rope> ropes;
   // By layer: 0 is full, kNoKeys: it has no attention, or reads another's keys.
   std::vector<int> layer_windows;
-  std::vector<StateShape> states;  // by recurrent layer
-  int heads = 0;                   // of this rank
-  int kv_heads = 0;                // of this rank
+  std::vector<StateShape> states;        // by recurrent layer
+  std::vector<LoraTarget> lora_targets;  // what adapters may change; empty: they have no ops here
+  int heads = 0;                         // of this rank
+  int kv_heads = 0;                      // of this rank
   int head_dim = 0;
   KvHeads full;  // of layers with full attention, where those with a window have other heads
   bool latents = false;  // pages hold latents of head_dim elements; kv_heads is 1

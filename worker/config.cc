@@ -7,6 +7,8 @@
 #include "common/text/builtin_templates.h"
 #include "common/wire/sampling.h"
 #include "kernels/communicator.h"
+#include "worker/adapter_setup.h"
+#include "worker/adapters/peft_config.h"
 #include "worker/constraint_setup.h"
 #include "worker/device/device_request.h"
 #include "worker/device/linked_device.h"
@@ -123,6 +125,29 @@ void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
               .target = &c.speculative_config,
               .value_name = "JSON",
               .default_text = "nothing is drafted"});
+}
+
+void AddAdapterFlags(config::Schema& schema, WorkerConfig& c) {
+  schema.Group("Adapters");
+  schema.Add({.name = "enable-lora",
+              .help = "Serve low-rank adapters (LoRA) of the model beside it, on the CPU.",
+              .target = &c.enable_lora});
+  schema.Add({.name = "max-loras",
+              .help = "Adapters that are in memory at a time; the memory plan counts that many of "
+                      "--max-lora-rank.",
+              .target = &c.max_loras,
+              .min = 1,
+              .max = 4096});
+  schema.Add({.name = "max-lora-rank",
+              .help = "Largest rank that an adapter may have.",
+              .target = &c.max_lora_rank,
+              .min = 1,
+              .max = kMaxLoraRank});
+  schema.Add({.name = "lora-modules",
+              .help = "Adapter to load at the start: its name and the folder that PEFT saved.",
+              .target = &c.lora_modules,
+              .value_name = "NAME=FOLDER",
+              .default_text = "none"});
 }
 
 void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {
@@ -354,6 +379,7 @@ config::Schema MakeWorkerSchema(WorkerConfig& config) {
                         "Owns a model: computes what routers send to it, step by step.");
   AddModelFlags(schema, config);
   AddBatchFlags(schema, config);
+  AddAdapterFlags(schema, config);
   AddDeviceFlags(schema, config);
   AddComputeFlags(schema, config);
   AddConstraintFlags(schema, config);
@@ -415,6 +441,7 @@ absl::Status CheckWorkerConfig(const WorkerConfig& c) {
     return InvalidArgument("--plan-memory, --plan-bandwidth: go with --plan, which is missing");
   }
   QUIRE_RETURN_IF_ERROR(CheckDevice(c));
+  QUIRE_RETURN_IF_ERROR(CheckAdapterFlags(c));
   if (c.block_size != 0 && c.block_size != 16 && c.block_size != 32 && c.block_size != 64) {
     return InvalidArgument("--block-size: must be 16, 32 or 64, is " +
                            std::to_string(c.block_size));

@@ -44,6 +44,11 @@ struct WorkerConfig {
   bool dequantize_weights = false;
   std::string speculative_config;  // JSON; empty: nothing is drafted
 
+  bool enable_lora = false;
+  int32_t max_loras = 8;
+  int32_t max_lora_rank = 16;
+  std::vector<std::string> lora_modules;  // worker/adapter_setup.h reads them
+
   int32_t mask_threads = 0;  // 0: chosen by the CPUs
   int32_t max_queued_constraints = 256;
   uint64_t constraint_state_bytes = uint64_t{128} << 20;

@@ -9,6 +9,7 @@
 
 #include "common/memory_limits.h"
 #include "common/wire/values.h"
+#include "worker/adapter_setup.h"
 #include "worker/canary.h"
 #include "worker/chat_templates.h"
 #include "worker/constraint_setup.h"
@@ -84,6 +85,7 @@ class WorkerLoader::Steps {
   }
   void SayPlan() const;
   void SayWeightForms() const;
+  void SayAdapters() const;
   StepLimits Limits() const;
   void FillHello();
 
@@ -115,6 +117,7 @@ absl::Status WorkerLoader::Steps::OpenModel() {
   load.allowed_roots = config_.allowed_model_roots;
   load.float_type = FloatTypeOf(config_);
   load.max_model_len = config_.max_model_len;
+  load.rank.adapters = MaxLoras(config_) > 0;
   QUIRE_ASSIGN_OR_RETURN(load.chat_template, ChatTemplateOf(config_.chat_template));
   absl::StatusOr<std::unique_ptr<model::Model>> model = model::LoadModel(config_.model, load);
   if (!model.ok()) return Annotate(model.status(), "--model");
@@ -126,7 +129,8 @@ absl::Status WorkerLoader::Steps::OpenModel() {
 absl::Status WorkerLoader::Steps::CutModel() {
   const int ranks = config_.tensor_parallel_size;
   if (ranks > 1) {
-    QUIRE_ASSIGN_OR_RETURN(worker_->model->program, worker_->model->BuildRank({0, ranks}));
+    QUIRE_ASSIGN_OR_RETURN(worker_->model->program,
+                           worker_->model->BuildRank({0, ranks, MaxLoras(config_) > 0}));
   }
   worker_->model->program.dequantize_weights = config_.dequantize_weights;
   return absl::OkStatus();
@@ -158,6 +162,8 @@ load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
   }
   request.weight_bytes = worker_->backend->EstimateWeightBytes(program);
   request.workspace_bytes = worker_->backend->EstimateWorkspaceBytes(program, program_options_);
+  request.adapter_bytes =
+      MaxLoras(config_) * worker_->backend->EstimateAdapterBytes(program, config_.max_lora_rank);
   request.kv = program_options_.kv;
   request.on_gpu = !device_.gpus.empty();
   request.max_num_seqs = config_.engine.max_num_seqs;
@@ -211,7 +217,8 @@ void WorkerLoader::Steps::SayPlan() const {
     log_.Warning("the model's whole context does not fit in memory",
                  {{"context", model.program.max_positions}, {"max_model_len", max_model_len_}});
   }
-  worker_->planned_bytes = plan.weight_bytes + plan.workspace_bytes + plan.kv_bytes;
+  worker_->planned_bytes =
+      plan.weight_bytes + plan.workspace_bytes + plan.adapter_bytes + plan.kv_bytes;
   worker_->memory_line = "weights " + load::BytesText(plan.weight_bytes) + ", workspace " +
                          load::BytesText(plan.workspace_bytes) + ", kv cache " +
                          load::BytesText(plan.kv_bytes) + ", grammars " +
@@ -230,6 +237,7 @@ void WorkerLoader::Steps::SayPlan() const {
                             {"limited_by_cgroup", plan.limited_by_cgroup},
                             {"weight_bytes", plan.weight_bytes},
                             {"workspace_bytes", plan.workspace_bytes},
+                            {"adapter_bytes", plan.adapter_bytes},
                             {"kv_bytes", plan.kv_bytes},
                             {"constraint_bytes", plan.constraint_bytes},
                             {"free_bytes", plan.free_bytes},
@@ -254,6 +262,16 @@ void WorkerLoader::Steps::SayWeightForms() const {
   }
 }
 
+void WorkerLoader::Steps::SayAdapters() const {
+  for (const AdapterInfo& adapter : worker_->adapters.List()) {
+    log_.Info("adapter", {{"name", adapter.name},
+                          {"path", adapter.path},
+                          {"digest", adapter.digest},
+                          {"rank", adapter.rank},
+                          {"bytes", adapter.bytes}});
+  }
+}
+
 StepLimits WorkerLoader::Steps::Limits() const {
   StepLimits limits;
   limits.max_rows = config_.engine.max_num_seqs;
@@ -263,6 +281,7 @@ StepLimits WorkerLoader::Steps::Limits() const {
   limits.groups = static_cast<int32_t>(program_options_.kv.groups.size());
   limits.page_count = program_options_.page_count;
   limits.vocab_size = worker_->model->program.vocab_size;
+  limits.max_loras = MaxLoras(config_);
   return limits;
 }
 
@@ -290,7 +309,9 @@ absl::Status WorkerLoader::Steps::StartRanks() {
   group.setup.limits = Limits();
   group.setup.text_digest = model.bundle_digest;
   group.setup.device = config_.device;
-  group.identity = RankIdentity(model.model_id, Numerics());
+  QUIRE_ASSIGN_OR_RETURN(worker_->adapters, ReadAdapters(config_, model.program));
+  SayAdapters();
+  group.identity = RankIdentity(model.model_id, Numerics()) + AdapterIdentity(worker_->adapters);
   group.max_in_flight = worker_->backend->MaxInFlight(model.program);
   group.progress = &worker_->progress;
   group.masks = worker_->masks.get();
@@ -346,6 +367,9 @@ absl::Status WorkerLoader::Steps::LoadWeights() {
   };
   QUIRE_RETURN_IF_ERROR(worker_->model->FillWeights());
   worker_->program = worker_->backend->Load(worker_->model->program, program_options_);
+  QUIRE_ASSIGN_OR_RETURN(worker_->adapters,
+                         LoadAdapters(config_, worker_->model->program, *worker_->program));
+  SayAdapters();
   CpuRunnerOptions runner;
   runner.limits = Limits();
   runner.masks = worker_->masks.get();

@@ -14,6 +14,7 @@
 #include "common/runtime/runtime.h"
 #include "common/wire/hello.h"
 #include "kernels/backend.h"
+#include "worker/adapters/adapter_table.h"
 #include "worker/config.h"
 #include "worker/constrain/constraint_compiler.h"
 #include "worker/constrain/mask_pool.h"
@@ -41,6 +42,7 @@ struct LoadedWorker {
   StepProgress progress;
   std::unique_ptr<model::Model> model;
   std::unique_ptr<kernels::Backend> backend;
+  AdapterTable adapters;
   std::unique_ptr<kernels::LoadedProgram> program;  // with one rank instead of the engine's group
   std::unique_ptr<RankMetrics> rank_metrics;
   std::unique_ptr<DeviceMonitor> device_monitor;  // of the ranks' GPUs

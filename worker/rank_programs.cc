@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/numerics.h"
 #include "kernels/collectives/futex.h"
+#include "worker/adapter_setup.h"
 #include "worker/device/linked_device.h"
 #include "worker/draft/speculation.h"
 #include "worker/host_cpus.h"
@@ -30,6 +31,9 @@ class LoadedRank final : public RankProgram {
         RankIdentity(model_->model_id, NumericsId(config, *backend_, options.kv.type, *model_));
     QUIRE_RETURN_IF_ERROR(model_->FillWeights());
     program_ = backend_->Load(model_->program, options);
+    QUIRE_ASSIGN_OR_RETURN(const AdapterTable adapters,
+                           LoadAdapters(config, model_->program, *program_));
+    identity_ += AdapterIdentity(adapters);
     CpuRunnerOptions runner;
     runner.limits = parts.setup.limits;
     runner.masks = &parts.masks;
@@ -121,6 +125,8 @@ kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
   options.max_tokens = MaxStepTokens(config.engine.max_num_seqs,
                                      config.engine.max_num_batched_tokens, BlockSizeOf(config));
   options.max_rows = config.engine.max_num_seqs;
+  options.max_loras = MaxLoras(config);
+  if (options.max_loras > 0) options.max_lora_rank = config.max_lora_rank;
   // All positions of a row that verifies drafts sample: the logits of one come in one piece.
   const absl::StatusOr<Speculation> speculation = ParseSpeculation(config.speculative_config);
   const int32_t drafts = speculation.ok() ? speculation->num_speculative_tokens : 0;
@@ -176,7 +182,7 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
     load.allowed_roots = config.allowed_model_roots;
     load.float_type = FloatTypeOf(config);
     load.max_model_len = config.max_model_len;
-    load.rank = {setup.rank, setup.size};
+    load.rank = {setup.rank, setup.size, MaxLoras(config) > 0};
     // Text is for routers: the engine has read it once to identify the model.
     load.with_text = false;
     load.text_digest = setup.text_digest;

@@ -101,6 +101,9 @@ class CpuBackend final : public Backend {
                               const ProgramOptions& options) const override {
     return CpuProgram::EstimateShared(program, options);
   }
+  int64_t EstimateAdapterBytes(const StepProgram& program, int rank) const override {
+    return cpu::MostAdapterBytes(program.lora_targets, rank);
+  }
   // Attention reads half the bytes; what that rounds is far below what int8 activations do.
   KvShape PageShape(const StepProgram& program, int block_size) const override {
     KvShape shape = Backend::PageShape(program, block_size);

@@ -43,6 +43,7 @@ struct InputBytes {
 };
 InputBytes InputBytesOf(const StepProgram& program, const ProgramOptions& options, bool int8) {
   InputBytes bytes;
+  bytes.tiles = 4 * LoraNeeds::Of(program, options).tile_floats;
   for (const Op& op : program.ops) {
     if (const auto* heads = std::get_if<HeadLinearOp>(&op)) {
       const int64_t k = program.weights[heads->weights.front()].cols;
@@ -216,7 +217,13 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
   attention_tasks_.reserve(MostAttentionTasks(program, options));
   moe_ = MoeWorkspace(program, options.max_tokens);
   workspace_bytes_ += moe_.Bytes();
-  group_.Reserve(MostJobs(program));
+  const LoraNeeds lora = LoraNeeds::Of(program, options);
+  group_.Reserve(std::max(MostJobs(program), lora.jobs));
+  adapters_.resize(static_cast<size_t>(options.max_loras));
+  adapter_runs_.reserve(static_cast<size_t>(options.max_rows));
+  lora_rank_stride_ = BufferStride(options.max_lora_rank);
+  lora_inner_ = Pages(4 * lora.inner_floats);
+  workspace_bytes_ += lora_inner_.size();
 }
 
 void CpuProgram::LoadWeights(const StepProgram& program, const ProgramOptions& options) {
@@ -314,6 +321,7 @@ int64_t CpuProgram::EstimateWorkspace(const StepProgram& program, const ProgramO
   int64_t bytes = 4 * ScratchFloats(program, options) * threads + inputs.tiles + inputs.quantised;
   bytes += SamplerBytes(program, options.max_samples, threads);
   bytes += MoeWorkspace::Estimate(program, options.max_tokens);
+  bytes += 4 * LoraNeeds::Of(program, options).inner_floats;
   for (const Buffer& buffer : program.buffers) {
     bytes += 4 * BufferStride(buffer.width) * RowsOf(buffer, options);
   }
@@ -345,7 +353,7 @@ void CpuProgram::PoisonWorkspace() {
     std::memset(angles.data(), 0xff, static_cast<size_t>(angles.size()));
   }
   std::memset(scratch_.data(), 0xff, static_cast<size_t>(scratch_.size()));
-  for (Pages* inputs : {&tiles_, &int8_rows_}) {
+  for (Pages* inputs : {&tiles_, &int8_rows_, &lora_inner_}) {
     if (inputs->size() > 0) std::memset(inputs->data(), 0xff, static_cast<size_t>(inputs->size()));
   }
   moe_.Poison();

@@ -17,6 +17,7 @@
 #include "kernels/cpu/job_group.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/moe_workspace.h"
+#include "kernels/cpu/packed_adapter.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/rank_sampling.h"
 #include "kernels/cpu/thread_pool.h"
@@ -37,6 +38,15 @@ std::vector<WeightRole> FindRoles(const StepProgram& program);
 // many tokens gives every thread a task, where that leaves enough of them.
 int LatentHeadsOfTask(int heads, int64_t tokens, int threads);
 
+// What the ops of adapters need at once.
+struct LoraNeeds {
+  int64_t inner_floats = 0;  // A · x of the tokens that are taken at a time
+  int64_t tile_floats = 0;
+  size_t jobs = 0;
+
+  static LoraNeeds Of(const StepProgram& program, const ProgramOptions& options);
+};
+
 // Floats of every workspace buffer of a program, in the order of StepProgram::buffers.
 int64_t BufferStride(int width);
 
@@ -49,6 +59,8 @@ class CpuProgram final : public LoadedProgram {
   void RunWithLogits(const StepBatch& batch, std::span<float> logits) override {
     Execute(batch, logits);
   }
+  std::shared_ptr<const AdapterWeights> PackAdapter(const Adapter& adapter) const override;
+  void SetAdapter(int slot, std::shared_ptr<const AdapterWeights> adapter) override;
   void PoisonPage(int32_t page) override;
   int64_t WeightBytes() const override { return weight_bytes_; }
   int64_t WorkspaceBytes() const override { return workspace_bytes_; }
@@ -102,6 +114,8 @@ class CpuProgram final : public LoadedProgram {
   void RunOp(const RecurrenceOp& op);
   void RunOp(const GatedNormOp& op);
   void RunOp(const GateOp& op);
+  void RunOp(const LoraOp& op);
+  void RunOp(const ActivateOp& op);
 
   bool NeedsTiles(const LinearJob& job) const;
   int TileCount(const LinearJob& job) const;
@@ -110,8 +124,11 @@ class CpuProgram final : public LoadedProgram {
   void Route(const MoeOp& op, int begin, int tokens);
   void RunMoeSlice(const MoeOp& op, int begin, int tokens);
   void RunAttention(const AttentionJob& job);
+  void FindAdapterRuns();
+  void RunLoraSlice(const LoraOp& op, int begin, int end);
   // Products that have been added since Clear, shared out together.
   void AddToGroup(LinearJob job, float* tiles);
+  void AddToGroupOfSameRows(LinearJob job);  // as the job that was added last
   void RunGroup();
   void RunExperts(const MoeOp& op, const LinearJob& job, WeightId MoeOp::Expert::*matrix,
                   WeightId MoeOp::Expert::*bias);
@@ -167,6 +184,16 @@ class CpuProgram final : public LoadedProgram {
   std::vector<AttentionTask> attention_tasks_;
   MoeWorkspace moe_;
   JobGroup group_;
+  // Neighbouring tokens of the step with one adapter.
+  struct AdapterRun {
+    const PackedAdapter* adapter;
+    int begin;
+    int end;
+  };
+  std::vector<std::shared_ptr<const PackedAdapter>> adapters_;  // by slot
+  std::vector<AdapterRun> adapter_runs_;
+  int64_t lora_rank_stride_ = 0;
+  Pages lora_inner_;
   Step step_;
 };
 

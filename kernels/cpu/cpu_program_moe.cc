@@ -116,7 +116,8 @@ void CpuProgram::RunGroup() {
   Share(count, 1, [&](int from, int to, int) {
     for (int i = from; i < to; ++i) {
       const LinearJob& own = group_.jobs[i];
-      if (own.x_tiles != nullptr) kernels_.pack_tiles(own, 0, TileCount(own), group_.tiles_of[i]);
+      if (own.x_tiles == nullptr || group_.tiles_of[i] == nullptr) continue;
+      kernels_.pack_tiles(own, 0, TileCount(own), group_.tiles_of[i]);
     }
   });
   Share(group_.first_unit.back(), 1, [&](int from, int to, int thread) {

@@ -21,6 +21,7 @@ void CpuProgram::Execute(const StepBatch& batch, std::span<float> logits) {
   step_.tokens = static_cast<int>(batch.tokens.size());
   CopyPages();
   ComputeAngles();
+  FindAdapterRuns();
   const auto run = [this](auto begin, auto end) {
     for (; begin != end && !step_.failed; ++begin) {
       std::visit([this](const auto& one) { this->RunOp(one); }, *begin);

@@ -9,6 +9,7 @@
 #include "kernels/head_rules.h"
 #include "kernels/kv_layout.h"
 #include "kernels/step_batch.h"
+#include "kernels/step_program.h"
 
 namespace quire::kernels::cpu {
 
@@ -35,6 +36,16 @@ struct SliceGateJob {
   int64_t with_stride = 0;
   int width = 0;
   float scale = 1.0f;
+};
+
+// out = act(in); gated, `in` has twice the width.
+struct ActivateJob {
+  LinearOp::Activation activation = LinearOp::Activation::kRelu;
+  int width = 0;
+  const float* in = nullptr;
+  int64_t in_stride = 0;
+  float* out = nullptr;
+  int64_t out_stride = 0;
 };
 
 struct SquaresJob {

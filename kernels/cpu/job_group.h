@@ -18,7 +18,7 @@ inline int64_t GroupTileFloats(int64_t rows, int64_t k) {
 
 struct JobGroup {
   std::vector<LinearJob> jobs;
-  std::vector<float*> tiles_of;  // by job
+  std::vector<float*> tiles_of;  // by job; null: another job packs the same rows
   std::vector<int> first_unit;   // by job, and the end
 
   void Reserve(size_t count) {

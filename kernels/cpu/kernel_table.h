@@ -118,6 +118,7 @@ struct KernelTable {
   void (*router_logits)(const RouteJob& job, int expert_begin, int expert_end);
   void (*choose_experts)(const RouteJob& job, int token_begin, int token_end);
   void (*combine_experts)(const CombineJob& job, int token_begin, int token_end);
+  void (*activate)(const ActivateJob& job, int row_begin, int row_end);
   RecurrentKernels recurrent;
 
   // The int8 class; null in others. Pieces of x are chunks of K of a tile (quantise.h).

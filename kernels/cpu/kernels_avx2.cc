@@ -12,10 +12,12 @@ namespace quire::kernels::cpu {
 const KernelTable& Avx2Kernels() {
   using V = Vec16Avx2;
   static constexpr KernelTable kTable = {
-      "avx2",          V::kTileRows,     V::kDirectRows,    PackTiles<V>,
-      Linear<V>,       Embed<V>,         Norm<V>,           SliceGate<V>,
-      HeadSquares<V>,  RopeAppend<V>,    LatentAppend<V>,   Attend<V>,
-      RouterLogits<V>, ChooseExperts<V>, CombineExperts<V>, RecurrentTable<V>(),
+      "avx2",          V::kTileRows,        V::kDirectRows,
+      PackTiles<V>,    Linear<V>,           Embed<V>,
+      Norm<V>,         SliceGate<V>,        HeadSquares<V>,
+      RopeAppend<V>,   LatentAppend<V>,     Attend<V>,
+      RouterLogits<V>, ChooseExperts<V>,    CombineExperts<V>,
+      Activate<V>,     RecurrentTable<V>(),
   };
   return kTable;
 }

@@ -12,10 +12,12 @@ namespace quire::kernels::cpu {
 const KernelTable& Avx512Kernels() {
   using V = Vec16Avx512;
   static constexpr KernelTable kTable = {
-      "avx512",        V::kTileRows,     V::kDirectRows,    PackTiles<V>,
-      Linear<V>,       Embed<V>,         Norm<V>,           SliceGate<V>,
-      HeadSquares<V>,  RopeAppend<V>,    LatentAppend<V>,   Attend<V>,
-      RouterLogits<V>, ChooseExperts<V>, CombineExperts<V>, RecurrentTable<V>(),
+      "avx512",        V::kTileRows,        V::kDirectRows,
+      PackTiles<V>,    Linear<V>,           Embed<V>,
+      Norm<V>,         SliceGate<V>,        HeadSquares<V>,
+      RopeAppend<V>,   LatentAppend<V>,     Attend<V>,
+      RouterLogits<V>, ChooseExperts<V>,    CombineExperts<V>,
+      Activate<V>,     RecurrentTable<V>(),
   };
   return kTable;
 }

@@ -12,22 +12,12 @@ namespace quire::kernels::cpu {
 const KernelTable& Avx512Bf16Kernels() {
   using V = Vec16Bf16;
   static constexpr KernelTable kTable = {
-      "avx512bf16",
-      V::kTileRows,
-      0,
-      PackPairs,
-      LinearBFloat,
-      Embed<V>,
-      Norm<V>,
-      SliceGate<V>,
-      HeadSquares<V>,
-      RopeAppend<V>,
-      LatentAppend<V>,
-      Attend<V>,
-      RouterLogits<V>,
-      ChooseExperts<V>,
-      CombineExperts<V>,
-      RecurrentTable<V>(),
+      "avx512bf16",    V::kTileRows,        0,
+      PackPairs,       LinearBFloat,        Embed<V>,
+      Norm<V>,         SliceGate<V>,        HeadSquares<V>,
+      RopeAppend<V>,   LatentAppend<V>,     Attend<V>,
+      RouterLogits<V>, ChooseExperts<V>,    CombineExperts<V>,
+      Activate<V>,     RecurrentTable<V>(),
   };
   return kTable;
 }

@@ -14,10 +14,11 @@ namespace quire::kernels::cpu {
 const KernelTable& ReferenceKernels() {
   using V = Vec16Plain;
   static constexpr KernelTable kTable = {
-      "reference",     V::kTileRows,     V::kDirectRows,    PackTiles<V>,
-      Linear<V>,       Embed<V>,         Norm<V>,           SliceGate<V>,
-      HeadSquares<V>,  RopeAppend<V>,    LatentAppend<V>,   Attend<V>,
-      RouterLogits<V>, ChooseExperts<V>, CombineExperts<V>, RecurrentTable<V>(),
+      "reference",         V::kTileRows,     V::kDirectRows,    PackTiles<V>,
+      Linear<V>,           Embed<V>,         Norm<V>,           SliceGate<V>,
+      HeadSquares<V>,      RopeAppend<V>,    LatentAppend<V>,   Attend<V>,
+      RouterLogits<V>,     ChooseExperts<V>, CombineExperts<V>, Activate<V>,
+      RecurrentTable<V>(),
   };
   return kTable;
 }

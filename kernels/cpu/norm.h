@@ -91,6 +91,29 @@ void SliceGate(const SliceGateJob& job, int token_begin, int token_end) {
   }
 }
 
+// As a product's own (FinishRows in linear.h).
+template <class V>
+void Activate(const ActivateJob& job, int row_begin, int row_end) {
+  using Activation = LinearOp::Activation;
+  for (int row = row_begin; row < row_end; ++row) {
+    const float* in = job.in + row * job.in_stride;
+    float* out = job.out + row * job.out_stride;
+    for (int i = 0; i < job.width; i += 16) {
+      const int left = job.width - i;
+      auto y = LoadUpTo<V>(in + i, left);
+      if (job.activation == Activation::kRelu) {
+        y = V::Max(y, V::Zero());
+      } else {
+        const auto z = LoadUpTo<V>(in + job.width + i, left);
+        y = job.activation == Activation::kSiluGated       ? V::Mul(Silu<V>(y), z)
+            : job.activation == Activation::kGeluTanhGated ? V::Mul(GeluTanh<V>(y), z)
+                                                           : ClampedGate<V>(y, z);
+      }
+      StoreUpTo<V>(out + i, y, left);
+    }
+  }
+}
+
 // Pairs (i, i + n): x_i · cos − x_{i+n} · sin and x_{i+n} · cos + x_i · sin.
 template <class V>
 void Rotate(float* x, const float* angles, int half) {

@@ -19,11 +19,14 @@ kernels::ProgramOptions OptionsFor(const kernels::Backend& backend,
                                    const kernels::StepProgram& program,
                                    const RankDriver::Options& options) {
   kernels::ProgramOptions load;
-  load.kv = kernels::DealLayers(program.layer_windows, backend.PageShape(program, 16), program.states);
+  load.kv =
+      kernels::DealLayers(program.layer_windows, backend.PageShape(program, 16), program.states);
   load.page_count = int64_t{(options.max_positions + 15) / 16} * options.sequences *
                     static_cast<int64_t>(load.kv.groups.size());
   load.max_tokens = options.max_positions * options.sequences;
   load.max_rows = options.sequences;
+  load.max_loras = options.max_loras;
+  load.max_lora_rank = options.max_lora_rank;
   load.max_samples = 24;  // fewer than are sampled: slices
   return load;
 }
@@ -41,7 +44,8 @@ std::unique_ptr<RankDriver> RankDriver::Make(model::Model& model, const Options&
                                              std::string& error) {
   std::unique_ptr<RankDriver> driver(new RankDriver);
   for (int rank = 0; rank < options.ranks; ++rank) {
-    absl::StatusOr<kernels::StepProgram> program = model.BuildRank({rank, options.ranks});
+    absl::StatusOr<kernels::StepProgram> program =
+        model.BuildRank({rank, options.ranks, options.max_loras > 0});
     if (!program.ok()) {
       error = StatusMessage(program.status());
       return nullptr;
@@ -53,6 +57,12 @@ std::unique_ptr<RankDriver> RankDriver::Make(model::Model& model, const Options&
     one.backend =
         options.make_backend ? options.make_backend() : kernels::MakeCpuBackend(cpu, error);
     QUIRE_CHECK(one.backend != nullptr);
+  }
+  if (options.fill_weights) {
+    if (const absl::Status filled = model.FillWeights(); !filled.ok()) {
+      error = StatusMessage(filled);
+      return nullptr;
+    }
   }
   if (!driver->Load(options, error)) return nullptr;
   const kernels::KvLayout layout =
@@ -94,6 +104,7 @@ bool RankDriver::Load(const Options& options, std::string& error) {
       for (int64_t page = 0; page < load.page_count; ++page) {
         one.program->PoisonPage(static_cast<int32_t>(page));
       }
+      if (options.install) options.install(one.steps, *one.program);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -147,7 +158,7 @@ std::vector<Row> RankDriver::Run(const std::vector<Piece>& pieces, const kernels
       tables[i].emplace_back(table);
     }
     rows.push_back({static_cast<int>(tokens.size()), static_cast<int>(piece.tokens.size()),
-                    piece.begin, tables[i]});
+                    piece.begin, tables[i], -1, piece.adapter});
     for (size_t t = 0; t < piece.tokens.size(); ++t) {
       tokens.push_back(piece.tokens[t]);
       positions.push_back(piece.begin + static_cast<int32_t>(t));

@@ -28,6 +28,12 @@ class RankDriver {
     int max_positions = 128;
     // Makes a rank's device; empty: a CPU's.
     std::function<std::unique_ptr<kernels::Backend>()> make_backend = nullptr;
+    bool fill_weights = false;  // before they are packed
+    int max_loras = 0;
+    int max_lora_rank = 0;
+    // Puts adapters into a rank's slots once it is loaded.
+    std::function<void(const kernels::StepProgram& steps, kernels::LoadedProgram& program)>
+        install = nullptr;
   };
   static std::unique_ptr<RankDriver> Make(model::Model& model, const Options& options,
                                           std::string& error);
@@ -37,6 +43,7 @@ class RankDriver {
     int sequence = 0;
     int begin = 0;
     std::span<const int32_t> tokens;
+    int adapter = -1;
   };
   // In the order of pieces and tokens; logits of all ranks one after another. Every token is
   // sampled as `how` says, greedily without it.

@@ -239,6 +239,34 @@ void DoubleModel::Apply(const LinearOp& op) {
   }
 }
 
+void DoubleModel::Apply(const ActivateOp& op) {
+  for (size_t t = 0; t < tokens_.size(); ++t) {
+    std::vector<double> y = buffers_[op.in][t];
+    Activate(op.activation, y);
+    buffers_[op.out][t] = y;
+  }
+}
+
+void DoubleModel::Apply(const LoraOp& op) {
+  if (adapter_ == nullptr) return;
+  for (size_t t = 0; t < tokens_.size(); ++t) {
+    const std::vector<double>& x = buffers_[op.in][t];
+    for (const LoraOp::Slice& slice : op.slices) {
+      const AdapterMatrices& own = adapter_->targets[static_cast<size_t>(slice.target)];
+      for (int64_t r = 0; r < own.a.rows; ++r) {
+        double inner = 0.0;
+        for (int64_t k = 0; k < own.a.cols; ++k) {
+          inner += ElementOf(own.a, r, k) * x[static_cast<size_t>(k)];
+        }
+        for (int64_t row = 0; row < own.b.rows; ++row) {
+          buffers_[op.out][t][static_cast<size_t>(slice.column + row)] +=
+              double{op.scale} * own.scale * ElementOf(own.b, row, r) * inner;
+        }
+      }
+    }
+  }
+}
+
 void DoubleModel::Apply(const MoeOp& op) {
   for (size_t t = 0; t < tokens_.size(); ++t) {
     const std::vector<double>& x = buffers_[op.in][t];

@@ -25,6 +25,8 @@ class DoubleModel {
   explicit DoubleModel(const StepProgram& program, KvType kv = KvType::kF32);
   // The inputs of products with quantised weights become what int8 activations are.
   void QuantiseInputs() { quantise_inputs_ = true; }
+  // That all tokens have; it outlives the model.
+  void SetAdapter(const Adapter& adapter) { adapter_ = &adapter; }
 
   // Logits of every token of a sequence, [tokens][vocabulary].
   std::vector<std::vector<double>> Run(std::span<const int32_t> tokens);
@@ -51,6 +53,8 @@ class DoubleModel {
   void Apply(const RecurrenceOp& op);
   void Apply(const GatedNormOp& op);
   void Apply(const GateOp& op);
+  void Apply(const LoraOp& op);
+  void Apply(const ActivateOp& op);
 
   void NormHead(const RopeAppendOp& op, int head, size_t token, std::vector<double>& x) const;
   const std::vector<double>& Vector(WeightId id) const { return weights_[id][0]; }
@@ -59,6 +63,7 @@ class DoubleModel {
   const StepProgram& program_;
   const KvType kv_;
   bool quantise_inputs_ = false;
+  const Adapter* adapter_ = nullptr;
   std::vector<Rows> weights_;  // by weight, vectors flattened to one row
   std::vector<Rows> buffers_;
   std::vector<Rows> keys_and_values_;  // by layer and token: all heads' keys, then their values

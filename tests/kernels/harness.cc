@@ -229,9 +229,8 @@ StepProgram MakeProgram(const ModelShape& shape, WeightStore& store) {
 
 PagedRunner::PagedRunner(const StepProgram& program, const Options& options)
     : options_(options), vocabulary_(program.vocab_size) {
-  layout_ =
-      DealLayers(program.layer_windows, KvShapeOf(program, options.block_size, options.kv_type),
-                 program.states);
+  layout_ = DealLayers(program.layer_windows,
+                       KvShapeOf(program, options.block_size, options.kv_type), program.states);
   const int blocks = (options.max_context + options.block_size - 1) / options.block_size;
   const int groups = static_cast<int>(layout_.groups.size());
   std::string error;
@@ -242,6 +241,8 @@ PagedRunner::PagedRunner(const StepProgram& program, const Options& options)
   load.page_count = int64_t{blocks} * groups * options.sequences;
   load.max_tokens = options.max_tokens;
   load.max_samples = options.max_tokens;
+  load.max_loras = options.max_loras;
+  load.max_lora_rank = options.max_lora_rank;
   loaded_ = backend_->Load(program, load);
   static_cast<cpu::CpuProgram&>(*loaded_).PoisonWorkspace();
 
@@ -273,6 +274,7 @@ std::vector<std::vector<float>> PagedRunner::Step(const std::vector<Piece>& piec
     row.token_count = static_cast<int>(piece.tokens.size());
     row.first_position = piece.begin;
     row.block_tables = tables[i];
+    row.adapter = piece.adapter;
     rows.push_back(row);
     for (size_t t = 0; t < piece.tokens.size(); ++t) {
       sampled.push_back(static_cast<int32_t>(tokens.size()));

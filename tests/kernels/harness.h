@@ -51,6 +51,8 @@ class PagedRunner {
     int sequences = 1;
     int max_context = 1024;
     int max_tokens = 1024;
+    int max_loras = 0;
+    int max_lora_rank = 0;
   };
   PagedRunner(const StepProgram& program, const Options& options);
 
@@ -59,6 +61,7 @@ class PagedRunner {
     int sequence = 0;
     int begin = 0;
     std::vector<int32_t> tokens;
+    int adapter = -1;
   };
   // Logits of all tokens of all pieces, in order.
   std::vector<std::vector<float>> Step(const std::vector<Piece>& pieces);

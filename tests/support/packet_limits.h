@@ -12,7 +12,8 @@ inline StepLimits SmallPacketLimits() {
           .block_size = 4,
           .groups = 3,
           .page_count = 100,
-          .vocab_size = 50};
+          .vocab_size = 50,
+          .max_loras = 3};
 }
 
 }  // namespace quire::test

@@ -36,8 +36,9 @@ struct RowBirth {
   int32_t prompt_length = 0;  // tokens from this position on are outputs
   SamplingParams sampling;
   std::vector<TokenId>
-      end_ids;               // sorted: stop and end-of-sequence ids, not sampled before min_tokens
-  bool constrained = false;  // each of its samples has a mask, see worker/runner/step_masks.h
+      end_ids;                // sorted: stop and end-of-sequence ids, not sampled before min_tokens
+  bool constrained = false;   // each of its samples has a mask, see worker/runner/step_masks.h
+  int32_t adapter_slot = -1;  // of its adapter, as long as it lives; −1: it has none
 };
 
 // Blocks of a row's group below `first_live` are gone (behind a window) and never read again.

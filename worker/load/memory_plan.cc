@@ -55,11 +55,15 @@ absl::Status DoesNotFit(const MemoryRequest& request, int64_t kv_bytes, int64_t 
 }
 
 absl::Status WeightsDoNotFit(const MemoryRequest& request, int64_t usable) {
-  const int64_t each = request.weight_bytes + request.workspace_bytes;
+  const int64_t each = request.weight_bytes + request.workspace_bytes + request.adapter_bytes;
   const int64_t workers = request.usable_bytes / std::max<int64_t>(each, 1);
   return absl::ResourceExhaustedError(absl::StrCat(
       "weights need ", BytesText(request.weight_bytes), " and the workspace ",
-      BytesText(request.workspace_bytes), " per worker, ", BytesText(usable), " are usable",
+      BytesText(request.workspace_bytes),
+      request.adapter_bytes > 0
+          ? absl::StrCat(" and the adapters of --max-loras ", BytesText(request.adapter_bytes))
+          : "",
+      " per worker, ", BytesText(usable), " are usable",
       request.limited_by_cgroup ? " by the cgroup's limit" : "",
       workers >= 1 ? absl::StrCat("; --workers ", workers, " fits")
                    : std::string("; no setting fits, take a smaller or quantised model")));
@@ -94,7 +98,9 @@ absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request) {
   plan.limited_by_cgroup = request.limited_by_cgroup;
   plan.weight_bytes = request.weight_bytes;
   plan.workspace_bytes = request.workspace_bytes;
-  const int64_t left = plan.usable_bytes - plan.weight_bytes - plan.workspace_bytes;
+  plan.adapter_bytes = request.adapter_bytes;
+  const int64_t left =
+      plan.usable_bytes - plan.weight_bytes - plan.workspace_bytes - plan.adapter_bytes;
   if (left <= 0) return WeightsDoNotFit(request, plan.usable_bytes);
 
   plan.pages_per_sequence =
@@ -130,6 +136,9 @@ std::string MemoryPlanText(const MemoryPlan& plan, const MemoryRequest& request)
                                      plan.limited_by_cgroup ? " (the cgroup's limit)" : "");
   absl::StrAppendFormat(&text, "\n  weights   %8s", BytesText(plan.weight_bytes));
   absl::StrAppendFormat(&text, "\n  workspace %8s", BytesText(plan.workspace_bytes));
+  if (plan.adapter_bytes > 0) {
+    absl::StrAppendFormat(&text, "\n  adapters  %8s  at most", BytesText(plan.adapter_bytes));
+  }
   absl::StrAppendFormat(&text, "\n  kv cache  %8s  %d pages of %d tokens (%s), %d sequences of %d",
                         BytesText(plan.kv_bytes), plan.page_count, request.kv.block_size,
                         kernels::KvTypeName(request.kv.type),

@@ -2,7 +2,8 @@
 // free memory.
 //
 // Pure functions; the caller brings the sizes and prints the plan.
-// 1. weights + workspace + kv + constraints + free = usable, ÷ workers; none is negative.
+// 1. weights + workspace + adapters + kv + constraints + free = usable, ÷ workers; none is
+// negative.
 // 2. The pages hold at least one sequence of max_model_len, so that no accepted request can starve.
 #pragma once
 
@@ -21,6 +22,7 @@ struct MemoryRequest {
   int workers = 1;
   int64_t weight_bytes = 0;     // of one worker, packed
   int64_t workspace_bytes = 0;  // of one worker
+  int64_t adapter_bytes = 0;    // of all that may be in memory, of one worker
   kernels::KvLayout kv;
   int64_t max_num_seqs = 64;
   int64_t max_model_len = 0;
@@ -37,6 +39,7 @@ struct MemoryPlan {
   int64_t usable_bytes = 0;
   int64_t weight_bytes = 0;
   int64_t workspace_bytes = 0;
+  int64_t adapter_bytes = 0;
   int64_t kv_bytes = 0;
   int64_t constraint_bytes = 0;  // as requested, or 0: there is no room
   int64_t free_bytes = 0;
@@ -51,8 +54,9 @@ struct MemoryPlan {
 int64_t PagesPerSequence(const kernels::KvLayout& kv, int64_t tokens, int64_t chunk_tokens);
 
 // KV gets what max_num_seqs sequences of max_model_len need, at most half of what is left after
-// weights and workspace, on a GPU all of it; or the operator's value. RESOURCE_EXHAUSTED when
-// weights and workspace, or one whole sequence, do not fit, naming the largest setting that does.
+// weights, workspace and adapters, on a GPU all of it; or the operator's value. RESOURCE_EXHAUSTED
+// when weights and workspace, or one whole sequence, do not fit, naming the largest setting that
+// does.
 absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request);
 
 // The plan as text for people, several lines, the last without a line end.

@@ -82,6 +82,7 @@ absl::StatusOr<kernels::StepProgram> BuildProgram(const Family& family,
                                                   WeightMemory& memory, const Rank& rank) {
   QUIRE_ASSIGN_OR_RETURN(const Shard shard, CutModel(family.tensors, config, files, rank));
   ProgramBuilder builder(family.tensors, config, files, memory, shard);
+  if (rank.adapters) builder.ServeAdapters(family.json.interleaved_rope);
   family.write(builder, family.decoder);
   return builder.Finish();
 }

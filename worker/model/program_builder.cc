@@ -129,15 +129,17 @@ WeightSource ProgramBuilder::Copy(const WeightSource& source, const RowFrom& fro
   return result;
 }
 
+// Row i of a head's first half is its row 2 i, of its second half row 2 i + 1; what does not turn
+// stays.
+int64_t ProgramBuilder::PairedRow(int64_t row) const {
+  const int64_t half = config_.RotaryDim() / 2;
+  const int64_t within = row % config_.head_dim;
+  return within >= 2 * half ? row : row - within + within % half * 2 + within / half;
+}
+
 WeightSource ProgramBuilder::Halved(Part part, const WeightSource& source) {
   if (!IsPaired(part)) return source;
-  const int64_t half = config_.RotaryDim() / 2;
-  // Row i of a head's first half is its row 2 i, of its second half row 2 i + 1; what does not turn
-  // stays.
-  const auto from = [this, half](int64_t to) {
-    const int64_t within = to % config_.head_dim;
-    return within >= 2 * half ? to : to - within + within % half * 2 + within / half;
-  };
+  const auto from = [this](int64_t row) { return PairedRow(row); };
   if (source.rows != 1) return Copy(source, from);
   // For a vector, single elements move.
   WeightSource elements = source;
@@ -272,11 +274,11 @@ void ProgramBuilder::AddRows(const Stack& stack, int64_t cols, const Place& plac
 }
 
 std::vector<ProgramBuilder::Stack> ProgramBuilder::Unfused(std::initializer_list<Stack> stacks,
-                                                           const Place& place) const {
+                                                           const Place& place, bool gguf) const {
   std::vector<Stack> result(stacks);
   if (IsInputsFirst(place)) return result;
   const auto name_of = [&](const Stack& stack) {
-    return TensorNames(naming_, files_.is_gguf(), stack.part, place, "weight");
+    return TensorNames(naming_, gguf, stack.part, place, "weight");
   };
   int64_t total = 0;
   for (const Stack& stack : stacks) {
@@ -319,14 +321,16 @@ WeightId ProgramBuilder::Matrix(std::initializer_list<Stack> stacks, int64_t col
                                 const Place& place, Range kept) {
   kernels::Weight weight;
   weight.cols = kept.count < 0 ? cols : kept.count;
-  for (const Stack& stack : Unfused(stacks, place)) {
+  for (const Stack& stack : Unfused(stacks, place, files_.is_gguf())) {
     if (!status_.ok()) return kernels::kNoId;
     if (AddQuantised(stack, cols, place, kept, weight)) continue;
     AddRows(stack, cols, place, kept, weight);
   }
   if (!status_.ok()) return kernels::kNoId;
   program_.weights.push_back(std::move(weight));
-  return static_cast<WeightId>(program_.weights.size()) - 1;
+  const auto id = static_cast<WeightId>(program_.weights.size()) - 1;
+  Remember(id, {Unfused(stacks, place, /*gguf=*/false), place, cols, kept});
+  return id;
 }
 
 WeightId ProgramBuilder::Router(Part part, int64_t rows, int layer) {

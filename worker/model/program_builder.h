@@ -9,6 +9,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,6 +35,12 @@ class ProgramBuilder {
   const load::ModelConfig& config() const { return config_; }
   const Shard& shard() const { return shard_; }
   bool is_gguf() const { return files_.is_gguf(); }
+  // From now on products have ops of adapters behind them. `pairs`: whether checkpoints of Hugging
+  // Face keep the rows of q and k in neighbouring pairs.
+  void ServeAdapters(bool pairs) {
+    serves_adapters_ = true;
+    adapter_pairs_ = pairs;
+  }
 
   // Rows of a part that has `rows` of them, stacked with others into one matrix.
   struct Stack {
@@ -88,6 +95,7 @@ class ProgramBuilder {
   void Add(Op op) {
     program_.ops.emplace_back(std::move(op));
   }
+  void Add(kernels::LinearOp op);
 
   // The bias of a product that is cut along K; `there` states whether the model has one.
   struct PartialBias {
@@ -106,6 +114,17 @@ class ProgramBuilder {
   absl::StatusOr<kernels::StepProgram> Finish();
 
  private:
+  // The rows of which modules a matrix has, for adapters.
+  struct Origin {
+    std::vector<Stack> stacks;
+    Place place;
+    int64_t cols = 0;
+    Range kept;
+  };
+  void Remember(kernels::WeightId id, Origin origin);
+  void AddRuns(const Stack& stack, kernels::LoraTarget& target) const;
+  std::optional<kernels::LoraOp> LoraOf(const kernels::LinearOp& op);
+
   // A tensor of floats in the file's type, whatever type is requested.
   kernels::WeightId Unconverted(Part part, int64_t rows, int64_t cols, int layer);
   // Null, with the error kept, when it is missing or has another shape. `shape` of one entry also
@@ -143,8 +162,9 @@ class ProgramBuilder {
   bool AddQuantised(const Stack& stack, int64_t cols, const Place& place, Range kept,
                     kernels::Weight& weight);
   kernels::WeightId FloatVector(std::string_view name, const std::vector<float>& values);
-  // Where several parts are one tensor of the file: the rows of each within it.
-  std::vector<Stack> Unfused(std::initializer_list<Stack> stacks, const Place& place) const;
+  // Where several parts are one tensor of such a file: the rows of each within it.
+  std::vector<Stack> Unfused(std::initializer_list<Stack> stacks, const Place& place,
+                             bool gguf) const;
   // Whether an expert's rows are columns of the tensor of all.
   bool IsInputsFirst(const Place& place) const {
     return naming_.experts_inputs_first && !files_.is_gguf() && place.expert != kNoExpert;
@@ -165,6 +185,8 @@ class ProgramBuilder {
     return config_.interleaved_rope && (part == Part::kQuery || part == Part::kKey ||
                                         part == Part::kQueryNorm || part == Part::kKeyNorm);
   }
+  // The row of pairs that is row `row` of halves, in whole heads.
+  int64_t PairedRow(int64_t row) const;
   // Rows of q and k in halves, as kernels turn them, where the file keeps them in pairs.
   kernels::WeightSource Halved(Part part, const kernels::WeightSource& source);
   std::vector<float> RopeFactors();
@@ -177,6 +199,9 @@ class ProgramBuilder {
   const Shard shard_;
   kernels::StepProgram program_;
   UsedTensors used_;
+  bool serves_adapters_ = false;
+  bool adapter_pairs_ = false;
+  std::map<kernels::WeightId, Origin> origins_;
   absl::Status status_;
 };
 

@@ -21,15 +21,16 @@ WeightId ProgramBuilder::Runs(const std::vector<Stack>& runs, int64_t cols, cons
   }
   if (!status_.ok()) return kernels::kNoId;
   program_.weights.push_back(std::move(weight));
-  return static_cast<WeightId>(program_.weights.size()) - 1;
+  const auto id = static_cast<WeightId>(program_.weights.size()) - 1;
+  Remember(id, {runs, place, cols, {}});
+  return id;
 }
 
 WeightId ProgramBuilder::FloatVector(std::string_view name, const std::vector<float>& values) {
   const auto size = static_cast<int64_t>(values.size());
   std::byte* const data = memory_.Allocate(4 * size);
   std::memcpy(data, values.data(), 4 * values.size());
-  program_.weights.push_back(
-      {std::string(name), {{kernels::DType::kF32, 1, size, data}}, 1, size});
+  program_.weights.push_back({std::string(name), {{kernels::DType::kF32, 1, size, data}}, 1, size});
   return static_cast<WeightId>(program_.weights.size()) - 1;
 }
 

@@ -21,6 +21,7 @@ namespace quire::model {
 struct Rank {
   int rank = 0;
   int ranks = 1;
+  bool adapters = false;  // its products have ops of adapters behind them
 };
 
 // Rows or columns of a tensor.

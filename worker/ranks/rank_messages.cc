@@ -95,6 +95,7 @@ void EncodeRankSetup(const RankSetup& setup, std::vector<std::byte>& bytes) {
     out.Put(value);
   }
   out.Put(setup.limits.page_count);
+  out.Put(setup.limits.max_loras);
   out.PutText(setup.text_digest);
   out.PutText(setup.device);
   out.End();
@@ -112,6 +113,7 @@ absl::Status DecodeRankSetup(std::span<const std::byte> bytes, RankSetup& setup)
     *value = in.InRange(1, INT32_MAX);
   }
   setup.limits.page_count = in.Get<int64_t>();
+  setup.limits.max_loras = in.InRange(0, INT32_MAX);
   setup.text_digest = in.GetText(kMaxRankTextBytes);
   setup.device = in.GetText(kMaxRankTextBytes);
   const bool good = in.ok() && in.AtEnd() && setup.rank >= 0 && setup.rank < setup.size &&

@@ -16,7 +16,7 @@
 
 namespace quire {
 
-inline constexpr uint32_t kRankMessagesVersion = 4;
+inline constexpr uint32_t kRankMessagesVersion = 5;
 inline constexpr size_t kMaxRankTextBytes = 4096;
 
 enum class RankMessage : uint32_t {

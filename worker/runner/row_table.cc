@@ -49,6 +49,7 @@ void RowTable::Apply(const StepPlan& plan) {
     QUIRE_CHECK_MSG(!birth.constrained || masks_ != nullptr, "a row's masks come from nowhere");
     row.alive = true;
     row.constrained = birth.constrained;
+    row.adapter = birth.adapter_slot;
     row.sequence = birth.sequence;
     row.prompt_length = birth.prompt_length;
     row.computed = 0;
@@ -170,6 +171,7 @@ void RowTable::AddToBatch(const StepRow& planned, std::span<const TokenId> draft
   batch_row.token_count = planned.q_len;
   batch_row.first_position = planned.first_position;
   batch_row.slot = planned.row;
+  batch_row.adapter = row.adapter;
   for (int64_t position = first; position < own_end; ++position) {
     tokens_.push_back(position < known ? row.tokens[position] : kernels::LastSampleOf(planned.row));
     positions_.push_back(static_cast<int32_t>(position));

@@ -51,6 +51,7 @@ class RowTable final : public kernels::LateMasks {
   struct Row {
     bool alive = false;
     bool constrained = false;
+    int32_t adapter = -1;
     uint64_t sequence = 0;
     int64_t prompt_length = 0;
     int64_t computed = 0;

@@ -79,6 +79,7 @@ void PutBirth(Writer& out, const RowBirth& birth) {
   out.Put(birth.prompt_length);
   out.PutList(birth.end_ids);
   out.Put<uint8_t>(birth.constrained ? 1 : 0);
+  out.Put(birth.adapter_slot);
   PutSampling(out, birth.sampling);
 }
 
@@ -95,6 +96,7 @@ absl::Status GetBirth(Reader& in, const StepLimits& limits, RowBirth& birth) {
     }
   }
   birth.constrained = in.GetFlag();
+  birth.adapter_slot = in.InRange(-1, limits.max_loras);
   if (!in.ok()) return Damaged("born");
   return GetSampling(in, limits, birth.sampling);
 }
@@ -222,7 +224,7 @@ absl::Status DecodeStepPlan(std::span<const std::byte> packet, const StepLimits&
   for (int32_t row : plan.retired) {
     if (row < 0 || row >= limits.max_rows) return Damaged("retired");
   }
-  const size_t births = in.Count(25, limits.max_rows);
+  const size_t births = in.Count(29, limits.max_rows);
   plan.born.resize(births);
   for (RowBirth& birth : plan.born) QUIRE_RETURN_IF_ERROR(GetBirth(in, limits, birth));
   QUIRE_RETURN_IF_ERROR(GetBlocks(in, limits, plan));

@@ -16,7 +16,7 @@
 
 namespace quire {
 
-inline constexpr uint32_t kStepPacketVersion = 4;
+inline constexpr uint32_t kStepPacketVersion = 5;
 
 // The capacity of a runner; a packet that exceeds it is refused.
 struct StepLimits {
@@ -27,6 +27,7 @@ struct StepLimits {
   int32_t groups = 1;
   int64_t page_count = 0;
   int32_t vocab_size = 0;
+  int32_t max_loras = 0;  // slots of adapters
 };
 
 inline constexpr size_t kMaxStepRows = 4096;  // the largest max_rows

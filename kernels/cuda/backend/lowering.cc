@@ -213,6 +213,12 @@ class Lowering {
   void Take(const RecurrenceOp&) { FailRecurrent(); }
   void Take(const GatedNormOp&) { FailRecurrent(); }
   void Take(const GateOp&) { FailRecurrent(); }
+  void Take(const LoraOp&) { FailAdapters(); }
+  void Take(const ActivateOp&) { FailAdapters(); }
+  void FailAdapters() {
+    Fail(
+        "adapters have no kernel on this device yet; use --device cpu, or leave --enable-lora out");
+  }
   void FailRecurrent() {
     Fail(
         "recurrent layers and gated attention have no kernel on this device yet; use --device cpu");

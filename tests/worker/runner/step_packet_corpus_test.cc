@@ -32,6 +32,7 @@ StepPlan Sampling() {
   plan.retired = {3, 1};
   RowBirth birth = Birth(3, 5);
   birth.choice = 2;
+  birth.adapter_slot = 1;
   birth.end_ids = {1, 49};
   birth.constrained = true;
   SamplingParams& sampling = birth.sampling;

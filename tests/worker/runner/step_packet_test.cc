@@ -16,6 +16,7 @@ StepPlan SamplePlan() {
   birth.row = 3;
   birth.sequence = 1ull << 40;
   birth.choice = 2;
+  birth.adapter_slot = 2;
   birth.prompt_length = 5;
   birth.end_ids = {1, 49};
   birth.constrained = true;
@@ -49,6 +50,7 @@ TEST(StepPacketTest, RoundTrip) {
   const RowBirth& birth = back.born[0];
   EXPECT_EQ(birth.sequence, 1ull << 40);
   EXPECT_EQ(birth.choice, 2u);
+  EXPECT_EQ(birth.adapter_slot, 2);
   EXPECT_EQ(birth.prompt_length, 5);
   EXPECT_EQ(birth.end_ids, plan.born[0].end_ids);
   EXPECT_TRUE(birth.constrained);
@@ -134,6 +136,8 @@ TEST(StepPacketTest, BeyondTheRunnersLimitsIsRefusedByName) {
   refused([](StepPlan& p) { p.born[0].prompt_length = 0; }, "born");
   refused([](StepPlan& p) { p.born[0].sampling.top_p = 0.0f; }, "top_p");
   refused([](StepPlan& p) { p.retired = {8}; }, "retired");
+  refused([](StepPlan& p) { p.born[0].adapter_slot = 3; }, "born");
+  refused([](StepPlan& p) { p.born[0].adapter_slot = -2; }, "born");
 }
 
 }  // namespace

@@ -1,0 +1,279 @@
+// Adapters: models compute with them what PEFT computes, in any company, on any instruction set and
+// on two ranks; rows without one keep the bits of a model without any.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/json/json.h"
+#include "common/status.h"
+#include "tests/golden/golden_file.h"
+#include "tests/golden/rank_driver.h"
+#include "worker/adapters/peft_adapter.h"
+
+namespace quire::golden {
+namespace {
+
+// Of the largest logit of a row; the second with the gated delta rule, as without an adapter.
+constexpr double kLogitTolerance = 1e-5;
+constexpr double kDeltaTolerance = 1e-4;
+constexpr int kRank = 64;
+
+std::string AdapterFolder(const std::string& name) {
+  return SourceFolder() + "/tests/golden/adapters/" + name;
+}
+
+std::vector<std::string> AdapterFixtures() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(AdapterFolder(""), error)) {
+    if (std::filesystem::exists(entry.path() / "golden.json")) {
+      names.push_back(entry.path().filename());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// The model that an adapter's golden names.
+std::string BaseOf(const std::string& name) {
+  const auto value = json::Parse(ReadFile(AdapterFolder(name) + "/golden.json"));
+  const std::string model(json::View(value->as_object().at("model").as_string()));
+  const std::string path = SourceFolder() + "/tests/golden/models/" + model;
+  return std::filesystem::exists(path + "/model.gguf") ? path + "/model.gguf" : path;
+}
+
+// A model, and adapters for it in slots 0, 1, …
+struct AdaptedModel {
+  std::unique_ptr<model::Model> model;
+  std::vector<std::unique_ptr<PeftAdapter>> adapters;
+
+  static AdaptedModel Of(const std::string& base, const std::vector<std::string>& names) {
+    AdaptedModel setup;
+    auto model = model::LoadModel(base, {.with_text = false});
+    EXPECT_TRUE(model.ok()) << model.status();
+    if (model.ok()) setup.model = *std::move(model);
+    for (const std::string& name : names) {
+      auto adapter = PeftAdapter::Open(AdapterFolder(name), {}, kRank);
+      EXPECT_TRUE(adapter.ok()) << adapter.status();
+      if (adapter.ok()) setup.adapters.push_back(*std::move(adapter));
+    }
+    return setup;
+  }
+
+  std::unique_ptr<RankDriver> Drive(RankDriver::Options options) {
+    options.fill_weights = true;
+    options.max_loras = static_cast<int>(adapters.size());
+    options.max_lora_rank = adapters.empty() ? 0 : kRank;
+    options.install = [this](const kernels::StepProgram& steps, kernels::LoadedProgram& program) {
+      for (size_t slot = 0; slot < adapters.size(); ++slot) {
+        const auto own = adapters[slot]->For(steps.lora_targets);
+        ASSERT_TRUE(own.ok()) << own.status();
+        program.SetAdapter(static_cast<int>(slot), program.PackAdapter(own->adapter));
+      }
+    };
+    std::string error;
+    std::unique_ptr<RankDriver> driver = RankDriver::Make(*model, options, error);
+    EXPECT_NE(driver, nullptr) << error;
+    return driver;
+  }
+};
+
+// The tokens but the last in chunks, beside `other` in front of each where it is not empty.
+struct Feeding {
+  int chunk = 0;  // 0: all at once
+  int adapter = -1;
+  int other_adapter = -1;
+  bool beside = false;
+};
+std::vector<Row> Feed(RankDriver& driver, const std::vector<int32_t>& tokens, const Feeding& how) {
+  const size_t count = tokens.size() - 1;
+  const std::vector<int32_t> others(tokens.rbegin(), tokens.rend());
+  std::vector<Row> rows;
+  const size_t chunk = how.chunk == 0 ? count : static_cast<size_t>(how.chunk);
+  for (size_t begin = 0; begin < count; begin += chunk) {
+    const size_t size = std::min(chunk, count - begin);
+    std::vector<RankDriver::Piece> pieces;
+    const auto piece = [&](int sequence, const std::vector<int32_t>& of, int adapter) {
+      pieces.push_back(
+          {sequence, static_cast<int>(begin), std::span(of).subspan(begin, size), adapter});
+    };
+    if (how.beside) piece(1, others, how.other_adapter);
+    piece(0, tokens, how.adapter);
+    if (how.beside) piece(2, others, -1);
+    const std::vector<Row> got = driver.Step(pieces);
+    const auto first = got.begin() + (how.beside ? static_cast<int64_t>(size) : 0);
+    rows.insert(rows.end(), first, first + static_cast<int64_t>(size));
+  }
+  return rows;
+}
+
+void ExpectEqual(const std::vector<Row>& got, const std::vector<Row>& wanted) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i].logits, wanted[i].logits) << "other bits at position " << i;
+    ASSERT_EQ(got[i].token, wanted[i].token) << "at position " << i;
+  }
+}
+
+void ExpectGolden(const std::vector<Row>& rows, const Golden& golden, double tolerance) {
+  for (const GoldenRow& row : golden.rows) {
+    const std::vector<float>& got = rows[static_cast<size_t>(row.position)].logits;
+    ASSERT_EQ(got.size(), row.logits.size());
+    double largest = 0.0;
+    double size = 0.0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double difference = std::abs(static_cast<double>(got[i]) - row.logits[i]);
+      largest = difference <= largest ? largest : difference;  // NaN wins too
+      size = std::max(size, std::abs(static_cast<double>(row.logits[i])));
+    }
+    EXPECT_LE(largest, tolerance * size) << "at position " << row.position;
+  }
+  for (size_t i = static_cast<size_t>(golden.prompt_length); i < golden.tokens.size(); ++i) {
+    ASSERT_EQ(rows[i - 1].token, golden.tokens[i]) << "at position " << i;
+  }
+}
+
+std::function<std::unique_ptr<kernels::Backend>()> Cpu(const std::string& isa,
+                                                       const std::string& activations = "float32") {
+  return [isa, activations] {
+    std::string error;
+    return kernels::MakeCpuBackend({.threads = 2, .isa = isa, .activation_dtype = activations},
+                                   error);
+  };
+}
+
+class LoraTest : public testing::TestWithParam<std::string> {
+ protected:
+  LoraTest()
+      : golden_(ReadGolden(AdapterFolder(GetParam()) + "/golden.json")),
+        setup_(AdaptedModel::Of(BaseOf(GetParam()), {GetParam()})) {}
+  void SetUp() override { ASSERT_TRUE(setup_.model != nullptr && setup_.adapters.size() == 1); }
+  double Tolerance() const {
+    const bool delta =
+        setup_.model->config.recurrent.kind == load::RecurrentConfig::Kind::kGatedDelta;
+    return delta ? kDeltaTolerance : kLogitTolerance;
+  }
+
+  const Golden golden_;
+  AdaptedModel setup_;
+};
+
+TEST_P(LoraTest, ComputesWhatPeftDoesInAnyCompany) {
+  std::vector<Row> first;
+  for (const char* isa : {"reference", "auto"}) {
+    SCOPED_TRACE(isa);
+    const auto driver = setup_.Drive({.sequences = 3, .make_backend = Cpu(isa)});
+    ASSERT_NE(driver, nullptr);
+    const std::vector<Row> whole = Feed(*driver, golden_.tokens, {.adapter = 0});
+    ExpectGolden(whole, golden_, Tolerance());
+    if (first.empty()) first = whole;
+    ExpectEqual(whole, first);
+    for (const int chunk : {1, 7, 33}) {
+      SCOPED_TRACE(chunk);
+      const Feeding beside{.chunk = chunk, .adapter = 0, .other_adapter = 0, .beside = true};
+      ExpectEqual(Feed(*driver, golden_.tokens, beside), first);
+    }
+  }
+}
+
+TEST_P(LoraTest, RowsWithoutOneKeepTheBitsOfTheModelAlone) {
+  AdaptedModel plain = AdaptedModel::Of(BaseOf(GetParam()), {});
+  const auto alone = plain.Drive({.sequences = 3, .make_backend = Cpu("auto")});
+  const std::vector<Row> wanted = Feed(*alone, golden_.tokens, {});
+  const auto driver = setup_.Drive({.sequences = 3, .make_backend = Cpu("auto")});
+  ExpectEqual(Feed(*driver, golden_.tokens, {}), wanted);
+  ExpectEqual(Feed(*driver, golden_.tokens, {.chunk = 5, .other_adapter = 0, .beside = true}),
+              wanted);
+}
+
+TEST_P(LoraTest, TwoRanksComputeTheSame) {
+  if (const auto cut = setup_.model->BuildRank({0, 2, true}); !cut.ok()) {
+    // Blocks of a quantised file, or its heads, may be in the way: ranks_test.cc has those.
+    EXPECT_TRUE(setup_.model->files->is_gguf() || setup_.model->config.recurrent.Exists())
+        << cut.status();
+    return;
+  }
+  const auto driver = setup_.Drive({.ranks = 2, .sequences = 3});
+  ASSERT_NE(driver, nullptr);
+  const std::vector<Row> whole = Feed(*driver, golden_.tokens, {.adapter = 0});
+  ExpectGolden(whole, golden_, std::max(Tolerance(), 2 * kLogitTolerance));
+  ExpectEqual(
+      Feed(*driver, golden_.tokens, {.chunk = 9, .adapter = 0, .other_adapter = 0, .beside = true}),
+      whole);
+  AdaptedModel plain = AdaptedModel::Of(BaseOf(GetParam()), {});
+  const auto alone = plain.Drive({.ranks = 2, .sequences = 3});
+  ExpectEqual(Feed(*driver, golden_.tokens, {.chunk = 9, .other_adapter = 0, .beside = true}),
+              Feed(*alone, golden_.tokens, {}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Adapters, LoraTest, testing::ValuesIn(AdapterFixtures()),
+                         [](const testing::TestParamInfo<std::string>& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+// In the classes of int8 and bfloat16 too, a row's bits are its own.
+TEST(Lora, OtherClassesKeepRowsApart) {
+  for (const char* activations : {"int8", "bfloat16"}) {
+    for (const char* name : {"gguf-qwen2", "llama-all-linear"}) {
+      SCOPED_TRACE(std::string(activations) + " " + name);
+      if (Cpu("auto", activations)() == nullptr) continue;  // a host without the instruction set
+      const Golden golden = ReadGolden(AdapterFolder(name) + "/golden.json");
+      AdaptedModel setup = AdaptedModel::Of(BaseOf(name), {name});
+      AdaptedModel plain = AdaptedModel::Of(BaseOf(name), {});
+      const auto driver = setup.Drive({.sequences = 3, .make_backend = Cpu("auto", activations)});
+      const auto alone = plain.Drive({.sequences = 3, .make_backend = Cpu("auto", activations)});
+      ExpectEqual(Feed(*driver, golden.tokens, {.chunk = 6, .other_adapter = 0, .beside = true}),
+                  Feed(*alone, golden.tokens, {}));
+      ExpectEqual(Feed(*driver, golden.tokens,
+                       {.chunk = 6, .adapter = 0, .other_adapter = 0, .beside = true}),
+                  Feed(*driver, golden.tokens, {.adapter = 0}));
+    }
+  }
+}
+
+// Two adapters of one model beside each other, and the same slot with another one.
+TEST(Lora, AdaptersDoNotMeet) {
+  AdaptedModel setup = AdaptedModel::Of(BaseOf("llama-all-linear"), {"llama-all-linear"});
+  AdaptedModel both =
+      AdaptedModel::Of(BaseOf("llama-all-linear"), {"llama-all-linear", "llama-all-linear"});
+  const Golden golden = ReadGolden(AdapterFolder("llama-all-linear") + "/golden.json");
+  const auto one = setup.Drive({.sequences = 3});
+  const auto two = both.Drive({.sequences = 3});
+  const std::vector<Row> wanted = Feed(*one, golden.tokens, {.adapter = 0});
+  for (const int other : {-1, 0, 1}) {
+    ExpectEqual(Feed(*two, golden.tokens,
+                     {.chunk = 4, .adapter = 1, .other_adapter = other, .beside = true}),
+                wanted);
+  }
+}
+
+// Every family has products that adapters may change, and no expert's is among them.
+TEST(Lora, EveryFamilyTakesAdapters) {
+  for (const std::string& name : Fixtures()) {
+    SCOPED_TRACE(name);
+    const std::string path = SourceFolder() + "/tests/golden/models/" + name;
+    const bool gguf = std::filesystem::exists(path + "/model.gguf");
+    const auto model = model::LoadModel(gguf ? path + "/model.gguf" : path,
+                                        {.with_text = false, .rank = {0, 1, true}});
+    ASSERT_TRUE(model.ok()) << model.status();
+    const auto& targets = (*model)->program.lora_targets;
+    EXPECT_GE(targets.size(), static_cast<size_t>((*model)->config.layers));
+    for (const kernels::LoraTarget& target : targets) {
+      EXPECT_FALSE(target.modules.empty());
+      for (const std::string& module : target.modules) {
+        EXPECT_EQ(module.find(".experts."), std::string::npos) << module;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::golden
