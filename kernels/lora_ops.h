@@ -1,9 +1,9 @@
 // Low-rank adapters (LoRA, Hu et al., arXiv 2106.09685): what a row's own adapter adds to the
 // products of a program, and an adapter's matrices.
 //
-// Values. A row without an adapter skips the op, so its bits are those of a program without it.
-// With several ranks a module's rows are cut as its weight's rows are, and then A is whole; or its
-// columns, and then A has these columns, and the sum over the ranks adds the parts.
+// Values. A row without an adapter skips the op, so it keeps the bits that a program without it
+// gives. With several ranks a module's rows are cut as its weight's rows are, and then A is whole;
+// or its columns, and then A has these columns, and the sum over the ranks adds the parts.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,9 @@ struct LoraTarget {
   }
 };
 
-// out[t][column …] += scale · s · B (A · in[t]) for each slice, where A, B and s are those of the
-// adapter of t's row for the slice's target. Nothing where the row has no adapter, or its adapter
-// leaves the target alone.
+// out[t][column …] += scale · s · B (A · in[t]) for each slice, where the adapter of t's row has A,
+// B and s for the slice's target. Nothing where the row has no adapter, or its adapter leaves the
+// target alone.
 struct LoraOp {
   struct Slice {
     int target = 0;  // of StepProgram::lora_targets

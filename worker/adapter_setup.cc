@@ -12,11 +12,11 @@
 namespace quire {
 namespace {
 
-constexpr std::string_view kFlag = "--lora-modules";
+constexpr std::string_view kLoraModulesFlag = "--lora-modules";
 constexpr size_t kMaxAdapterNameBytes = 256;
 
 // Lists are parted at commas, and JSON has some: its pieces are one entry again.
-std::vector<std::string> WholeEntries(const std::vector<std::string>& pieces) {
+std::vector<std::string> WholeLoraEntries(const std::vector<std::string>& pieces) {
   std::vector<std::string> entries;
   bool open = false;
   for (const std::string& piece : pieces) {
@@ -31,7 +31,7 @@ std::vector<std::string> WholeEntries(const std::vector<std::string>& pieces) {
   return entries;
 }
 
-absl::StatusOr<AdapterSetting> FromJson(const std::string& text) {
+absl::StatusOr<AdapterSetting> SettingFromJson(const std::string& text) {
   QUIRE_ASSIGN_OR_RETURN(const json::Value value, json::Parse(text, {.max_bytes = 1 << 16}));
   QUIRE_ASSIGN_OR_RETURN(const json::Object* object, json::AsObject(value, "the entry"));
   AdapterSetting setting;
@@ -46,8 +46,8 @@ absl::StatusOr<AdapterSetting> FromJson(const std::string& text) {
   return setting;
 }
 
-absl::StatusOr<AdapterSetting> FromText(const std::string& text) {
-  if (text.starts_with('{')) return FromJson(text);
+absl::StatusOr<AdapterSetting> SettingFromText(const std::string& text) {
+  if (text.starts_with('{')) return SettingFromJson(text);
   const size_t equals = text.find('=');
   if (equals == text.npos) return InvalidArgument("has no =");
   return AdapterSetting{text.substr(0, equals), text.substr(equals + 1)};
@@ -55,14 +55,15 @@ absl::StatusOr<AdapterSetting> FromText(const std::string& text) {
 
 // Reads one after another; `install` takes each into its slot, and says what it takes there.
 template <typename Install>
-absl::StatusOr<AdapterTable> ReadAll(const WorkerConfig& config, const kernels::StepProgram& steps,
-                                     const Install& install) {
+absl::StatusOr<AdapterTable> ReadAdaptersWith(const WorkerConfig& config,
+                                              const kernels::StepProgram& steps,
+                                              const Install& install) {
   AdapterTable table(MaxLoras(config));
   if (table.max_loras() == 0) return table;
   QUIRE_ASSIGN_OR_RETURN(const std::vector<AdapterSetting> settings,
                          ParseLoraModules(config.lora_modules));
   for (const AdapterSetting& setting : settings) {
-    const std::string about = std::string(kFlag) + " " + setting.name;
+    const std::string about = std::string(kLoraModulesFlag) + " " + setting.name;
     const auto adapter =
         PeftAdapter::Open(setting.path, config.allowed_model_roots, config.max_lora_rank);
     if (!adapter.ok()) return Annotate(adapter.status(), about);
@@ -91,23 +92,24 @@ absl::StatusOr<std::vector<AdapterSetting>> ParseLoraModules(
     const std::vector<std::string>& entries) {
   std::vector<AdapterSetting> settings;
   std::set<std::string> names;
-  for (const std::string& text : WholeEntries(entries)) {
-    absl::StatusOr<AdapterSetting> setting = FromText(text);
+  for (const std::string& text : WholeLoraEntries(entries)) {
+    absl::StatusOr<AdapterSetting> setting = SettingFromText(text);
     if (!setting.ok() || setting->path.empty()) {
       const std::string why = setting.ok() ? "has no folder" : StatusMessage(setting.status());
-      return InvalidArgument(std::string(kFlag) + ": '" + text.substr(0, 100) + "' " + why +
-                             "; give NAME=FOLDER");
+      return InvalidArgument(std::string(kLoraModulesFlag) + ": '" + text.substr(0, 100) + "' " +
+                             why + "; give NAME=FOLDER");
     }
     const std::string& name = setting->name;
     if (name.empty() || name.size() > kMaxAdapterNameBytes ||
         std::any_of(name.begin(), name.end(),
                     [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == 0x7f; })) {
-      return InvalidArgument(
-          std::string(kFlag) + ": '" + text.substr(0, 100) + "' must name its adapter with 1 to " +
-          std::to_string(kMaxAdapterNameBytes) + " bytes without spaces, as in NAME=FOLDER");
+      return InvalidArgument(std::string(kLoraModulesFlag) + ": '" + text.substr(0, 100) +
+                             "' must name its adapter with 1 to " +
+                             std::to_string(kMaxAdapterNameBytes) +
+                             " bytes without spaces, as in NAME=FOLDER");
     }
     if (!names.insert(name).second) {
-      return InvalidArgument(std::string(kFlag) + ": '" + name +
+      return InvalidArgument(std::string(kLoraModulesFlag) + ": '" + name +
                              "' is there twice; give each adapter a name of its own");
     }
     settings.push_back(*std::move(setting));
@@ -118,7 +120,8 @@ absl::StatusOr<std::vector<AdapterSetting>> ParseLoraModules(
 absl::Status CheckAdapterFlags(const WorkerConfig& config) {
   if (!config.enable_lora) {
     if (config.lora_modules.empty()) return absl::OkStatus();
-    return InvalidArgument(std::string(kFlag) + ": goes with --enable-lora, which is missing");
+    return InvalidArgument(std::string(kLoraModulesFlag) +
+                           ": goes with --enable-lora, which is missing");
   }
   if (AsksForGpu(config)) {
     return InvalidArgument(
@@ -132,7 +135,7 @@ absl::Status CheckAdapterFlags(const WorkerConfig& config) {
 absl::StatusOr<AdapterTable> LoadAdapters(const WorkerConfig& config,
                                           const kernels::StepProgram& steps,
                                           kernels::LoadedProgram& program) {
-  return ReadAll(config, steps, [&program](int slot, const kernels::Adapter& adapter) {
+  return ReadAdaptersWith(config, steps, [&program](int slot, const kernels::Adapter& adapter) {
     std::shared_ptr<const kernels::AdapterWeights> packed = program.PackAdapter(adapter);
     const int64_t bytes = packed->Bytes();
     program.SetAdapter(slot, std::move(packed));
@@ -142,9 +145,19 @@ absl::StatusOr<AdapterTable> LoadAdapters(const WorkerConfig& config,
 
 absl::StatusOr<AdapterTable> ReadAdapters(const WorkerConfig& config,
                                           const kernels::StepProgram& steps) {
-  return ReadAll(config, steps, [](int, const kernels::Adapter& adapter) {
+  return ReadAdaptersWith(config, steps, [](int, const kernels::Adapter& adapter) {
     return kernels::cpu::PackAdapter(adapter)->Bytes();
   });
+}
+
+void LogAdapters(const AdapterTable& adapters, Logger& log) {
+  for (const AdapterInfo& adapter : adapters.List()) {
+    log.Info("adapter", {{"name", adapter.name},
+                         {"path", adapter.path},
+                         {"digest", adapter.digest},
+                         {"rank", adapter.rank},
+                         {"bytes", adapter.bytes}});
+  }
 }
 
 std::string AdapterIdentity(const AdapterTable& adapters) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/log/log.h"
 #include "common/status.h"
 #include "kernels/backend.h"
 #include "worker/adapters/adapter_table.h"
@@ -41,6 +42,9 @@ absl::StatusOr<AdapterTable> LoadAdapters(const WorkerConfig& config,
 // against the first rank's.
 absl::StatusOr<AdapterTable> ReadAdapters(const WorkerConfig& config,
                                           const kernels::StepProgram& steps);
+
+// A line for each.
+void LogAdapters(const AdapterTable& adapters, Logger& log);
 
 // Slot by slot, the digests of a table: what ranks must agree on. Empty where there are none.
 std::string AdapterIdentity(const AdapterTable& adapters);

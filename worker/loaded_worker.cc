@@ -85,7 +85,6 @@ class WorkerLoader::Steps {
   }
   void SayPlan() const;
   void SayWeightForms() const;
-  void SayAdapters() const;
   StepLimits Limits() const;
   void FillHello();
 
@@ -133,6 +132,7 @@ absl::Status WorkerLoader::Steps::CutModel() {
                            worker_->model->BuildRank({0, ranks, MaxLoras(config_) > 0}));
   }
   worker_->model->program.dequantize_weights = config_.dequantize_weights;
+  QUIRE_ASSIGN_OR_RETURN(worker_->adapters, ReadAdapters(config_, worker_->model->program));
   return absl::OkStatus();
 }
 
@@ -217,13 +217,8 @@ void WorkerLoader::Steps::SayPlan() const {
     log_.Warning("the model's whole context does not fit in memory",
                  {{"context", model.program.max_positions}, {"max_model_len", max_model_len_}});
   }
-  worker_->planned_bytes =
-      plan.weight_bytes + plan.workspace_bytes + plan.adapter_bytes + plan.kv_bytes;
-  worker_->memory_line = "weights " + load::BytesText(plan.weight_bytes) + ", workspace " +
-                         load::BytesText(plan.workspace_bytes) + ", kv cache " +
-                         load::BytesText(plan.kv_bytes) + ", grammars " +
-                         load::BytesText(plan.constraint_bytes) + ", free " +
-                         load::BytesText(plan.free_bytes);
+  worker_->planned_bytes = plan.PlannedBytes();
+  worker_->memory_line = load::MemoryPlanLine(plan);
   if (HasRankGroup(config_)) {
     const int ranks = config_.tensor_parallel_size;
     worker_->memory_line +=
@@ -259,16 +254,6 @@ void WorkerLoader::Steps::SayWeightForms() const {
     log_.Info("quantised weights", {{"kept", forms.quantised}, {"expanded", 0}});
   } else if (config_.dequantize_weights) {
     log_.Info("--dequantize-weights: the model has no quantised weights", {});
-  }
-}
-
-void WorkerLoader::Steps::SayAdapters() const {
-  for (const AdapterInfo& adapter : worker_->adapters.List()) {
-    log_.Info("adapter", {{"name", adapter.name},
-                          {"path", adapter.path},
-                          {"digest", adapter.digest},
-                          {"rank", adapter.rank},
-                          {"bytes", adapter.bytes}});
   }
 }
 
@@ -309,8 +294,7 @@ absl::Status WorkerLoader::Steps::StartRanks() {
   group.setup.limits = Limits();
   group.setup.text_digest = model.bundle_digest;
   group.setup.device = config_.device;
-  QUIRE_ASSIGN_OR_RETURN(worker_->adapters, ReadAdapters(config_, model.program));
-  SayAdapters();
+  LogAdapters(worker_->adapters, log_);
   group.identity = RankIdentity(model.model_id, Numerics()) + AdapterIdentity(worker_->adapters);
   group.max_in_flight = worker_->backend->MaxInFlight(model.program);
   group.progress = &worker_->progress;
@@ -369,7 +353,7 @@ absl::Status WorkerLoader::Steps::LoadWeights() {
   worker_->program = worker_->backend->Load(worker_->model->program, program_options_);
   QUIRE_ASSIGN_OR_RETURN(worker_->adapters,
                          LoadAdapters(config_, worker_->model->program, *worker_->program));
-  SayAdapters();
+  LogAdapters(worker_->adapters, log_);
   CpuRunnerOptions runner;
   runner.limits = Limits();
   runner.masks = worker_->masks.get();

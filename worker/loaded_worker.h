@@ -55,7 +55,7 @@ struct LoadedWorker {
   std::unique_ptr<Drafter> drafter;  // null: nothing is drafted
   std::unique_ptr<Engine> engine;
   WorkerHello hello;          // epoch and worker_id are main's
-  int64_t planned_bytes = 0;  // weights, workspace and cache
+  int64_t planned_bytes = 0;  // weights, workspace, adapters and cache
   std::string memory_line;    // the memory plan in one line
   load::MemoryPlan plan;
 };

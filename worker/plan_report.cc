@@ -184,6 +184,7 @@ std::string PlanJson(const PlanReport& report) {
     line["expanded_matrices"] = report.weights.expanded;
   }
   line["workspace_bytes"] = plan.workspace_bytes;
+  line["adapter_bytes"] = plan.adapter_bytes;
   line["kv_bytes"] = plan.kv_bytes;
   line["constraint_bytes"] = plan.constraint_bytes;
   line["free_bytes"] = plan.free_bytes;

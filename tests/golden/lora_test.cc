@@ -15,6 +15,7 @@
 #include "tests/golden/golden_file.h"
 #include "tests/golden/rank_driver.h"
 #include "worker/adapters/peft_adapter.h"
+#include "worker/runner/cpu_runner.h"
 
 namespace quire::golden {
 namespace {
@@ -253,6 +254,72 @@ TEST(Lora, AdaptersDoNotMeet) {
                      {.chunk = 4, .adapter = 1, .other_adapter = other, .beside = true}),
                 wanted);
   }
+}
+
+// From its birth on, through packets: two rows with one prompt, one with the adapter.
+TEST(Lora, ARowHasTheAdapterOfItsBirth) {
+  const std::string name = "llama-all-linear";
+  const Golden golden = ReadGolden(AdapterFolder(name) + "/golden.json");
+  AdaptedModel setup = AdaptedModel::Of(BaseOf(name), {name});
+  const auto steps = setup.model->BuildRank({0, 1, true});
+  ASSERT_TRUE(steps.ok() && setup.model->FillWeights().ok());
+  const auto backend = Cpu("auto")();
+  kernels::ProgramOptions load;
+  load.kv = kernels::DealLayers(steps->layer_windows, backend->PageShape(*steps, 16));
+  load.page_count = 16;
+  load.max_loras = 2;
+  load.max_lora_rank = kRank;
+  const auto program = backend->Load(*steps, load);
+  const auto own = setup.adapters.front()->For(steps->lora_targets);
+  ASSERT_TRUE(own.ok()) << own.status();
+  program->SetAdapter(1, program->PackAdapter(own->adapter));
+  CpuRunnerOptions options;
+  options.limits = {.max_rows = 2,
+                    .max_tokens = 256,
+                    .max_model_len = 128,
+                    .page_count = 16,
+                    .vocab_size = steps->vocab_size,
+                    .max_loras = 2};
+  options.now_us = [] { return int64_t{0}; };
+  CpuRunner runner(*program, options);
+  const int32_t prompt = golden.prompt_length;
+  std::vector<std::vector<int32_t>> answers(2);
+  for (int32_t step = 0; step < 24; ++step) {
+    StepPlan plan;
+    plan.number = static_cast<uint64_t>(step) + 1;
+    for (int32_t row = 0; row < 2; ++row) {
+      if (step == 0) {
+        RowBirth birth;
+        birth.row = row;
+        birth.sequence = 1 + static_cast<uint64_t>(row);
+        birth.prompt_length = prompt;
+        birth.sampling.temperature = 0.0f;
+        birth.sampling.max_tokens = 32;
+        birth.adapter_slot = row == 0 ? -1 : 1;
+        plan.born.push_back(birth);
+        for (int32_t block = 0; block < 8; ++block) {
+          plan.appends.push_back({row, 0, block, 8 * row + block});
+        }
+        plan.rows.push_back({row, 0, prompt, row * prompt, prompt, true});
+        plan.tokens.insert(plan.tokens.end(), golden.tokens.begin(),
+                           golden.tokens.begin() + prompt);
+      } else {
+        plan.rows.push_back({row, prompt + step - 1, 1, 0, 0, true});
+      }
+    }
+    std::vector<std::byte> packet;
+    EncodeStepPlan(plan, packet);
+    ASSERT_TRUE(runner.TryLaunch(packet).ok());
+    StepResult result;
+    runner.Collect(result);
+    for (const SampledToken& sample : result.samples) {
+      answers[static_cast<size_t>(sample.row)].push_back(sample.token);
+    }
+  }
+  const std::vector<int32_t> wanted(golden.tokens.begin() + prompt,
+                                    golden.tokens.begin() + prompt + 24);
+  EXPECT_EQ(answers[1], wanted);
+  EXPECT_NE(answers[0], wanted);
 }
 
 // Every family has products that adapters may change, and no expert's is among them.

@@ -30,7 +30,7 @@ class NamePattern {
 
   // Whether the whole of `name` matches.
   bool Matches(std::string_view name) const;
-  // Whether the end of `name` matches, and begins the name or stands behind a dot. A pattern that
+  // Whether the end of `name` matches, and begins the name or follows a dot. A pattern that
   // began with ^ matches whole names alone.
   bool MatchesEnd(std::string_view name) const;
 

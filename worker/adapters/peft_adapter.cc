@@ -27,11 +27,11 @@ using load::Tensor;
 constexpr const char* kConfigFile = "adapter_config.json";
 constexpr const char* kWeightsFile = "adapter_model.safetensors";
 constexpr const char* kPickleFile = "adapter_model.bin";
-constexpr std::string_view kPrefix = "base_model.model.";
-constexpr std::string_view kA = ".lora_A.weight";
-constexpr std::string_view kB = ".lora_B.weight";
+constexpr std::string_view kPeftPrefix = "base_model.model.";
+constexpr std::string_view kSuffixA = ".lora_A.weight";
+constexpr std::string_view kSuffixB = ".lora_B.weight";
 
-bool Exists(const std::string& path) {
+bool IsThere(const std::string& path) {
   struct stat info {};
   return lstat(path.c_str(), &info) == 0;
 }
@@ -50,7 +50,7 @@ absl::StatusOr<std::string> ReadConfigText(const load::ModelRoots& roots, const 
   return text;
 }
 
-absl::Status Refused(const Tensor& tensor, std::string_view what) {
+absl::Status RefuseTensor(const Tensor& tensor, std::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat(tensor.file, ": tensor \"", tensor.name, "\" ", AbslView(what)));
 }
@@ -96,27 +96,27 @@ bool IsFiniteAt(DType type, const std::byte* at) {
 
 absl::Status CheckNumbers(const Tensor& tensor) {
   if (!tensor.type.has_value()) {
-    return Refused(tensor,
-                   absl::StrCat("has type ", tensor.type_name, ", served are F32, F16 and BF16"));
+    return RefuseTensor(
+        tensor, absl::StrCat("has type ", tensor.type_name, ", served are F32, F16 and BF16"));
   }
   const auto bytes = static_cast<size_t>(kernels::BlockBytes(*tensor.type));
   for (size_t at = 0; at < tensor.bytes.size(); at += bytes) {
     if (IsFiniteAt(*tensor.type, tensor.bytes.data() + at)) continue;
-    return Refused(tensor, absl::StrCat("holds a number that is not finite, at ", at / bytes));
+    return RefuseTensor(tensor, absl::StrCat("holds a number that is not finite, at ", at / bytes));
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckShape(const Tensor& tensor, int64_t rows, int64_t cols) {
   if (tensor.shape == std::vector<int64_t>{rows, cols}) return absl::OkStatus();
-  return Refused(tensor, absl::StrCat("has shape ", tensor.ShapeText(), ", expected is [", rows,
-                                      ", ", cols, "]"));
+  return RefuseTensor(tensor, absl::StrCat("has shape ", tensor.ShapeText(), ", expected is [",
+                                           rows, ", ", cols, "]"));
 }
 
 int64_t ElementBytes(const Tensor& tensor) { return kernels::BlockBytes(*tensor.type); }
 
-// Columns first … first + count of a matrix.
-std::vector<std::byte> Columns(const Tensor& tensor, int64_t first, int64_t count) {
+// ColumnsFor first … first + count of a matrix.
+std::vector<std::byte> ColumnsFor(const Tensor& tensor, int64_t first, int64_t count) {
   const int64_t bytes = ElementBytes(tensor);
   std::vector<std::byte> copy(static_cast<size_t>(tensor.shape[0] * count * bytes));
   for (int64_t row = 0; row < tensor.shape[0]; ++row) {
@@ -127,7 +127,7 @@ std::vector<std::byte> Columns(const Tensor& tensor, int64_t first, int64_t coun
   return copy;
 }
 
-std::vector<std::byte> Rows(const Tensor& tensor, const LoraTarget& target) {
+std::vector<std::byte> RowsFor(const Tensor& tensor, const LoraTarget& target) {
   const int64_t bytes = ElementBytes(tensor) * tensor.shape[1];
   std::vector<std::byte> copy(static_cast<size_t>(target.Width() * bytes));
   std::byte* to = copy.data();
@@ -154,7 +154,7 @@ absl::StatusOr<std::unique_ptr<PeftAdapter>> PeftAdapter::Open(
   QUIRE_ASSIGN_OR_RETURN(const load::ModelRoots roots, load::ModelRoots::Of(folder, allowed_roots));
   QUIRE_ASSIGN_OR_RETURN(const std::string text, ReadConfigText(roots, config_path));
   QUIRE_ASSIGN_OR_RETURN(const PeftConfig config, PeftConfig::Read(text, config_path));
-  if (!Exists(weights_path) && Exists(absl::StrCat(folder, "/", kPickleFile))) {
+  if (!IsThere(weights_path) && IsThere(absl::StrCat(folder, "/", kPickleFile))) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder, "/", kPickleFile,
                      ": is a pickle, which may run code: not read; save "
@@ -174,13 +174,14 @@ absl::StatusOr<std::unique_ptr<PeftAdapter>> PeftAdapter::Open(
 absl::Status PeftAdapter::ReadModules(const PeftConfig& config, int max_rank) {
   for (const auto& [name, tensor] : tensors_.all()) {
     std::string_view module = name;
-    const bool a = module.ends_with(kA);
-    if (!module.starts_with(kPrefix) || (!a && !module.ends_with(kB)) ||
-        module.find(".base_layer.") != module.npos || module.size() <= kPrefix.size() + kA.size()) {
-      return Refused(tensor, WhyNotServed(name));
+    const bool a = module.ends_with(kSuffixA);
+    if (!module.starts_with(kPeftPrefix) || (!a && !module.ends_with(kSuffixB)) ||
+        module.find(".base_layer.") != module.npos ||
+        module.size() <= kPeftPrefix.size() + kSuffixA.size()) {
+      return RefuseTensor(tensor, WhyNotServed(name));
     }
-    module.remove_prefix(kPrefix.size());
-    module.remove_suffix(kA.size());
+    module.remove_prefix(kPeftPrefix.size());
+    module.remove_suffix(kSuffixA.size());
     Module& own = modules_[std::string(module)];
     (a ? own.a : own.b) = &tensor;
     QUIRE_RETURN_IF_ERROR(CheckNumbers(tensor));
@@ -198,34 +199,36 @@ absl::Status PeftAdapter::ReadModules(const PeftConfig& config, int max_rank) {
 
 absl::Status PeftAdapter::CheckModule(const std::string& name, const PeftConfig& config,
                                       int max_rank) {
-  static_assert(kA.size() == kB.size());
+  static_assert(kSuffixA.size() == kSuffixB.size());
   Module& module = modules_[name];
   if (module.a == nullptr || module.b == nullptr) {
     const bool a = module.a != nullptr;
-    return Refused(a ? *module.a : *module.b, absl::StrCat("has no partner \"", AbslView(kPrefix),
-                                                           name, AbslView(a ? kB : kA), "\""));
+    return RefuseTensor(a ? *module.a : *module.b,
+                        absl::StrCat("has no partner \"", AbslView(kPeftPrefix), name,
+                                     AbslView(a ? kSuffixB : kSuffixA), "\""));
   }
   if (!config.Targets(name)) {
-    return Refused(*module.a, absl::StrCat("is of a module that target_modules of ", kConfigFile,
-                                           " does not name"));
+    return RefuseTensor(*module.a, absl::StrCat("is of a module that target_modules of ",
+                                                kConfigFile, " does not name"));
   }
   module.rank = config.RankOf(name);
   module.scale = config.ScaleOf(name);
   if (!std::isfinite(static_cast<float>(module.scale))) {
-    return Refused(*module.a, absl::StrCat("would be scaled by ", module.scale));
+    return RefuseTensor(*module.a, absl::StrCat("would be scaled by ", module.scale));
   }
   if (module.rank > max_rank) {
-    return Refused(*module.a, absl::StrCat("has rank ", module.rank, ", --max-lora-rank is ",
-                                           max_rank, "; --max-lora-rank ", module.rank, " fits"));
+    return RefuseTensor(*module.a,
+                        absl::StrCat("has rank ", module.rank, ", --max-lora-rank is ", max_rank,
+                                     "; --max-lora-rank ", module.rank, " fits"));
   }
   if (module.a->shape.size() != 2 || module.a->shape[0] != module.rank) {
-    return Refused(*module.a,
-                   absl::StrCat("has shape ", module.a->ShapeText(), ", expected is [", module.rank,
+    return RefuseTensor(
+        *module.a, absl::StrCat("has shape ", module.a->ShapeText(), ", expected is [", module.rank,
                                 ", inputs]: ", kConfigFile, " says rank ", module.rank));
   }
   if (module.b->shape.size() != 2 || module.b->shape[1] != module.rank) {
-    return Refused(*module.b,
-                   absl::StrCat("has shape ", module.b->ShapeText(), ", expected is [outputs, ",
+    return RefuseTensor(
+        *module.b, absl::StrCat("has shape ", module.b->ShapeText(), ", expected is [outputs, ",
                                 module.rank, "]: ", kConfigFile, " says rank ", module.rank));
   }
   rank_ = std::max(rank_, module.rank);
@@ -263,8 +266,9 @@ absl::StatusOr<RankAdapter> PeftAdapter::For(const std::vector<LoraTarget>& targ
       const auto at = modules_.find(name);
       if (at == modules_.end()) continue;
       if (found != nullptr) {
-        return Refused(*at->second.a, absl::StrCat("is of the same module as \"", found->a->name,
-                                                   "\"; one of them is expected"));
+        return RefuseTensor(*at->second.a,
+                            absl::StrCat("is of the same module as \"", found->a->name,
+                                         "\"; one of them is expected"));
       }
       found = &at->second;
       used.insert(at->first);
@@ -273,9 +277,9 @@ absl::StatusOr<RankAdapter> PeftAdapter::For(const std::vector<LoraTarget>& targ
     QUIRE_RETURN_IF_ERROR(CheckShape(*found->a, found->rank, target.cols));
     QUIRE_RETURN_IF_ERROR(CheckShape(*found->b, target.rows, found->rank));
     kernels::AdapterMatrices& matrices = result.adapter.targets[i];
-    result.memory.push_back(Columns(*found->a, target.first_col, target.col_count));
+    result.memory.push_back(ColumnsFor(*found->a, target.first_col, target.col_count));
     matrices.a = {*found->a->type, found->rank, target.col_count, result.memory.back().data()};
-    result.memory.push_back(Rows(*found->b, target));
+    result.memory.push_back(RowsFor(*found->b, target));
     matrices.b = {*found->b->type, target.Width(), found->rank, result.memory.back().data()};
     matrices.scale = static_cast<float>(found->scale);
   }
@@ -283,9 +287,9 @@ absl::StatusOr<RankAdapter> PeftAdapter::For(const std::vector<LoraTarget>& targ
     if (used.count(name) > 0) continue;
     const std::string_view example =
         targets.empty() ? "" : std::string_view(targets.front().modules.front());
-    return Refused(*module.a, absl::StrCat("is of no module of this model that takes adapters",
-                                           AbslView(WhyNoTarget(name)), "; one that does is ",
-                                           AbslView(example)));
+    return RefuseTensor(*module.a, absl::StrCat("is of no module of this model that takes adapters",
+                                                AbslView(WhyNoTarget(name)), "; one that does is ",
+                                                AbslView(example)));
   }
   return result;
 }

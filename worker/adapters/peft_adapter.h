@@ -1,7 +1,7 @@
 // A low-rank adapter (LoRA) as PEFT saves it: a folder with adapter_config.json and
 // adapter_model.safetensors.
 //
-// Owned by whoever loads it; used on that thread. The folder is hostile input. Every tensor of the
+// Owned by its loader; used on that thread. The folder is hostile input. Every tensor of the
 // file is used, or the adapter is refused in one line that names file, tensor or key, what was
 // found and what is expected.
 #pragma once

@@ -1,5 +1,5 @@
-// adapter_config.json of a PEFT folder: which low-rank adapters (LoRA) of which modules it says
-// there are. Whatever it asks for that would change results and is not served is refused by name.
+// adapter_config.json of a PEFT folder: which modules have low-rank adapters (LoRA), their ranks
+// and scales. A key that would change results and is not served is refused by name.
 //
 // A value, read on the loading thread; hostile input.
 #pragma once

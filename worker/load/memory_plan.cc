@@ -130,6 +130,17 @@ absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request) {
   return plan;
 }
 
+std::string MemoryPlanLine(const MemoryPlan& plan) {
+  std::string line = absl::StrCat("weights ", BytesText(plan.weight_bytes), ", workspace ",
+                                  BytesText(plan.workspace_bytes));
+  if (plan.adapter_bytes > 0) {
+    absl::StrAppend(&line, ", adapters ", BytesText(plan.adapter_bytes));
+  }
+  absl::StrAppend(&line, ", kv cache ", BytesText(plan.kv_bytes), ", grammars ",
+                  BytesText(plan.constraint_bytes), ", free ", BytesText(plan.free_bytes));
+  return line;
+}
+
 std::string MemoryPlanText(const MemoryPlan& plan, const MemoryRequest& request) {
   std::string text = absl::StrFormat("memory     %8s usable%s%s", BytesText(plan.usable_bytes),
                                      request.workers > 1 ? " per worker" : "",

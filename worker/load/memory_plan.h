@@ -46,6 +46,8 @@ struct MemoryPlan {
   int64_t page_count = 0;
   int64_t pages_per_sequence = 0;  // of max_model_len
   bool limited_by_cgroup = false;
+
+  int64_t PlannedBytes() const { return weight_bytes + workspace_bytes + adapter_bytes + kv_bytes; }
 };
 
 // The most pages that one sequence of `tokens` holds: all blocks of full groups; of sliding ones
@@ -58,6 +60,9 @@ int64_t PagesPerSequence(const kernels::KvLayout& kv, int64_t tokens, int64_t ch
 // when weights and workspace, or one whole sequence, do not fit, naming the largest setting that
 // does.
 absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request);
+
+// "weights 5.78 MB, workspace 29.2 MB, …".
+std::string MemoryPlanLine(const MemoryPlan& plan);
 
 // The plan as text for people, several lines, the last without a line end.
 std::string MemoryPlanText(const MemoryPlan& plan, const MemoryRequest& request);

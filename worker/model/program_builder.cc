@@ -273,16 +273,16 @@ void ProgramBuilder::AddRows(const Stack& stack, int64_t cols, const Place& plac
   weight.rows += source.rows;
 }
 
-std::vector<ProgramBuilder::Stack> ProgramBuilder::Unfused(std::initializer_list<Stack> stacks,
+std::vector<ProgramBuilder::Stack> ProgramBuilder::Unfused(const std::vector<Stack>& of,
                                                            const Place& place, bool gguf) const {
-  std::vector<Stack> result(stacks);
+  std::vector<Stack> result(of);
   if (IsInputsFirst(place)) return result;
   const auto name_of = [&](const Stack& stack) {
     return TensorNames(naming_, gguf, stack.part, place, "weight");
   };
   int64_t total = 0;
-  for (const Stack& stack : stacks) {
-    if (stacks.size() == 1 || name_of(stack) != name_of(*stacks.begin())) return result;
+  for (const Stack& stack : of) {
+    if (of.size() == 1 || name_of(stack) != name_of(of.front())) return result;
     total += stack.rows;
   }
   int64_t before = 0;

@@ -4,8 +4,7 @@
 // Lives while one program is built, on the loading thread. The first error sticks: later calls do
 // nothing, and Finish returns it, so that a family file reads as a plain list.
 // 1. A weight that is in the program has exactly the shape that the configuration demands, or is
-// the
-//    part of such a one that the shard names.
+//    the part of such a one that the shard names.
 #pragma once
 
 #include <initializer_list>
@@ -35,12 +34,9 @@ class ProgramBuilder {
   const load::ModelConfig& config() const { return config_; }
   const Shard& shard() const { return shard_; }
   bool is_gguf() const { return files_.is_gguf(); }
-  // From now on products have ops of adapters behind them. `pairs`: whether checkpoints of Hugging
-  // Face keep the rows of q and k in neighbouring pairs.
-  void ServeAdapters(bool pairs) {
-    serves_adapters_ = true;
-    adapter_pairs_ = pairs;
-  }
+  // From now on products have ops of adapters behind them. `pairs`: whether Hugging Face keeps rows
+  // of q and k in neighbouring pairs.
+  void ServeAdapters(bool pairs) { adapter_pairs_ = pairs; }
 
   // Rows of a part that has `rows` of them, stacked with others into one matrix.
   struct Stack {
@@ -68,8 +64,7 @@ class ProgramBuilder {
   kernels::WeightId Ones(int64_t length);
   // The one number of a tensor.
   float Scalar(Part part, int layer);
-  // A tensor that files may hold and that nothing reads.
-  void Ignore(Part part, int layer);
+  void Ignore(Part part, int layer);  // a tensor that files may hold and that nothing reads
 
   // Rows of a part that has `rows` of them, out of order or from several tensors: stacked as they
   // are listed.
@@ -79,7 +74,7 @@ class ProgramBuilder {
   kernels::WeightId Convolution(const std::vector<Range>& kept, int64_t channels, int layer);
   // How fast the states of the kept heads decay, −e^A.
   kernels::WeightId Decay(int64_t heads, const Range& kept, int layer);
-  // The next recurrent layer, by its state.
+  // The next recurrent layer.
   int AddState(const kernels::StateShape& state) {
     program_.states.push_back(state);
     return static_cast<int>(program_.states.size()) - 1;
@@ -114,11 +109,11 @@ class ProgramBuilder {
   absl::StatusOr<kernels::StepProgram> Finish();
 
  private:
-  // The rows of which modules a matrix has, for adapters.
+  // The modules whose rows a matrix has, and their columns there.
   struct Origin {
     std::vector<Stack> stacks;
     Place place;
-    int64_t cols = 0;
+    int64_t cols;
     Range kept;
   };
   void Remember(kernels::WeightId id, Origin origin);
@@ -163,8 +158,7 @@ class ProgramBuilder {
                     kernels::Weight& weight);
   kernels::WeightId FloatVector(std::string_view name, const std::vector<float>& values);
   // Where several parts are one tensor of such a file: the rows of each within it.
-  std::vector<Stack> Unfused(std::initializer_list<Stack> stacks, const Place& place,
-                             bool gguf) const;
+  std::vector<Stack> Unfused(const std::vector<Stack>& of, const Place& place, bool gguf) const;
   // Whether an expert's rows are columns of the tensor of all.
   bool IsInputsFirst(const Place& place) const {
     return naming_.experts_inputs_first && !files_.is_gguf() && place.expert != kNoExpert;
@@ -185,8 +179,7 @@ class ProgramBuilder {
     return config_.interleaved_rope && (part == Part::kQuery || part == Part::kKey ||
                                         part == Part::kQueryNorm || part == Part::kKeyNorm);
   }
-  // The row of pairs that is row `row` of halves, in whole heads.
-  int64_t PairedRow(int64_t row) const;
+  int64_t PairedRow(int64_t row) const;  // which row of pairs is this row of halves
   // Rows of q and k in halves, as kernels turn them, where the file keeps them in pairs.
   kernels::WeightSource Halved(Part part, const kernels::WeightSource& source);
   std::vector<float> RopeFactors();
@@ -199,9 +192,8 @@ class ProgramBuilder {
   const Shard shard_;
   kernels::StepProgram program_;
   UsedTensors used_;
-  bool serves_adapters_ = false;
-  bool adapter_pairs_ = false;
-  std::map<kernels::WeightId, Origin> origins_;
+  std::optional<bool> adapter_pairs_;            // none: no adapters
+  std::map<kernels::WeightId, Origin> origins_;  // for adapters
   absl::Status status_;
 };
 

@@ -10,7 +10,7 @@ using kernels::LoraTarget;
 using kernels::WeightId;
 
 void ProgramBuilder::Remember(WeightId id, Origin origin) {
-  if (serves_adapters_ && id != kernels::kNoId) origins_[id] = std::move(origin);
+  if (adapter_pairs_.has_value() && id != kernels::kNoId) origins_[id] = std::move(origin);
 }
 
 // The rows of a stack as an adapter's file has them. Adapters are trained on checkpoints of Hugging
@@ -19,7 +19,7 @@ void ProgramBuilder::Remember(WeightId id, Origin origin) {
 void ProgramBuilder::AddRuns(const Stack& stack, LoraTarget& target) const {
   const int64_t count = stack.kept.count < 0 ? stack.rows : stack.kept.count;
   const bool turns = stack.part == Part::kQuery || stack.part == Part::kKey;
-  if (!adapter_pairs_ || !turns) {
+  if (!*adapter_pairs_ || !turns) {
     target.row_runs.push_back({stack.kept.begin, count});
     return;
   }

@@ -30,6 +30,26 @@ MemoryRequest Request() {
   return request;
 }
 
+TEST(MemoryPlan, AdaptersAreCountedBeforeThePages) {
+  MemoryRequest request = Request();
+  const auto without = PlanMemory(request);
+  request.adapter_bytes = 50'000;
+  const auto with = PlanMemory(request);
+  ASSERT_TRUE(without.ok() && with.ok());
+  EXPECT_EQ(with->adapter_bytes, 50'000);
+  EXPECT_EQ(with->weight_bytes + with->workspace_bytes + with->adapter_bytes + with->kv_bytes +
+                with->constraint_bytes + with->free_bytes,
+            with->usable_bytes);
+  EXPECT_NE(MemoryPlanText(*with, request).find("adapters"), std::string::npos);
+  EXPECT_NE(MemoryPlanLine(*with).find(", adapters "), std::string::npos);
+  EXPECT_EQ(MemoryPlanLine(*without).find("adapters"), std::string::npos);
+  request.adapter_bytes = 600'000;  // all that weights and workspace leave
+  const auto none = PlanMemory(request);
+  ASSERT_FALSE(none.ok());
+  EXPECT_NE(StatusMessage(none.status()).find("the adapters of --max-loras"), std::string::npos)
+      << none.status();
+}
+
 TEST(PagesPerSequence, CountsFullAndSlidingGroups) {
   EXPECT_EQ(PagesPerSequence(Layout(0), 160, 32), 10);
   EXPECT_EQ(PagesPerSequence(Layout(0), 161, 32), 11);
