@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kLoraModulesFlag = "--lora-modules";
 constexpr size_t kMaxAdapterNameBytes = 256;
 
-// Lists are parted at commas, and JSON has some: its pieces are one entry again.
+// The environment parts lists at commas, and JSON has some: its pieces are one entry again.
 std::vector<std::string> WholeLoraEntries(const std::vector<std::string>& pieces) {
   std::vector<std::string> entries;
   bool open = false;

@@ -7,6 +7,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 REQUEST = ("router/http/services.h", "max_body_bytes")  # --max-body-bytes: of what clients send
 # The constant that bounds what each parser is given; of a flag, its default.
 LIMITS = {
+    "adapter_config": ("worker/adapters/peft_config.h", "kMaxAdapterConfigBytes"),
     "certificate": ("common/pem.h", "kMaxPemBytes"),
     "chat_template": ("common/text/chat_template.h", "kMaxTemplateInputBytes"),
     "client_address": ("router/http/services.h", "max_header_bytes"),

@@ -17,11 +17,12 @@ std::string AdapterFlagError(const std::vector<std::string>& args) {
 TEST(AdapterFlags, NamesAndFoldersComeAsTextOrJson) {
   WorkerConfig config;
   config::Schema schema = MakeWorkerSchema(config);
-  ASSERT_TRUE(schema
-                  .Parse({"--model=m", "--enable-lora", "--lora-modules=a=/x,b=/y=z",
-                          R"(--lora-modules={"name": "c", "path": "/z", "base_model_name": "m"})"},
-                         {})
-                  .ok());
+  ASSERT_TRUE(
+      schema
+          .Parse({"--model=m", "--enable-lora", "--lora-modules=a=/x", "--lora-modules=b=/y=z",
+                  R"(--lora-modules={"name": "c", "path": "/z", "base_model_name": "m"})"},
+                 {})
+          .ok());
   EXPECT_EQ(StatusMessage(CheckWorkerConfig(config)), "");
   const auto settings = ParseLoraModules(config.lora_modules);
   ASSERT_TRUE(settings.ok()) << settings.status();
@@ -30,6 +31,11 @@ TEST(AdapterFlags, NamesAndFoldersComeAsTextOrJson) {
   EXPECT_EQ((*settings)[1].path, "/y=z");
   EXPECT_EQ((*settings)[2].name, "c");
   EXPECT_EQ((*settings)[2].path, "/z");
+  // The environment parts its list at commas, those of JSON too.
+  const auto parted = ParseLoraModules({"a=/x", R"({"name": "c")", R"( "path": "/z"})", "b=/y"});
+  ASSERT_TRUE(parted.ok()) << parted.status();
+  ASSERT_EQ(parted->size(), 3u);
+  EXPECT_EQ((*parted)[1].path, "/z");
   EXPECT_EQ(MaxLoras(config), 8);
   config.enable_lora = false;
   EXPECT_EQ(MaxLoras(config), 0);
