@@ -10,19 +10,19 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
+  constexpr std::string_view kName = "model.layers.0.mlp.up_proj";
+  quire::PatternSteps steps;
   const auto pattern = quire::NamePattern::Parse(text);
-  if (pattern.ok() && pattern->Matches("model.layers.0.mlp.up_proj") &&
-      !pattern->MatchesEnd("model.layers.0.mlp.up_proj")) {
+  if (pattern.ok() && pattern->Matches(kName, steps) && !pattern->MatchesEnd(kName, steps)) {
     std::abort();
   }
   const auto config = quire::PeftConfig::Read(text, "fuzz");
   if (!config.ok()) return 0;
-  for (const std::string name :
-       {"model.layers.0.self_attn.q_proj", "model.layers.11.mlp.down_proj", "q_proj", ""}) {
-    (void)config->Targets(name);
-    const int rank = config->RankOf(name);
-    if (rank < 1 || rank > quire::kMaxLoraRank) std::abort();
-    if (!std::isfinite(config->ScaleOf(name))) std::abort();
+  for (const std::string_view name : {kName, std::string_view("q_proj"), std::string_view()}) {
+    const auto module = config->Of(name, steps);
+    if (!module.ok()) continue;
+    if (module->rank < 1 || module->rank > quire::kMaxLoraRank) std::abort();
+    if (!std::isfinite(module->scale)) std::abort();
   }
   return 0;
 }

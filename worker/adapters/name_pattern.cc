@@ -252,31 +252,36 @@ absl::StatusOr<NamePattern> NamePattern::Parse(std::string_view pattern) {
   return PatternParser(pattern).Parse();
 }
 
-void NamePattern::Enter(int state, std::vector<char>& in, std::vector<int>& list) const {
-  std::vector<int> waiting = {state};
-  while (!waiting.empty()) {
-    const int one = waiting.back();
-    waiting.pop_back();
-    if (one < 0 || in[static_cast<size_t>(one)] != 0) continue;
-    in[static_cast<size_t>(one)] = 1;
+void NamePattern::Enter(int state, Entered& entered, std::vector<int>& list) const {
+  entered.waiting.push_back(state);
+  while (!entered.waiting.empty()) {
+    const int one = entered.waiting.back();
+    entered.waiting.pop_back();
+    if (one < 0 || entered.at[static_cast<size_t>(one)] == entered.place) continue;
+    entered.at[static_cast<size_t>(one)] = entered.place;
     list.push_back(one);
     if (states_[static_cast<size_t>(one)].takes) continue;
-    waiting.push_back(states_[static_cast<size_t>(one)].next);
-    waiting.push_back(states_[static_cast<size_t>(one)].other);
+    entered.waiting.push_back(states_[static_cast<size_t>(one)].next);
+    entered.waiting.push_back(states_[static_cast<size_t>(one)].other);
   }
 }
 
-bool NamePattern::Run(std::string_view name) const {
-  std::vector<char> in(states_.size());
+bool NamePattern::Run(std::string_view name, PatternSteps& steps) const {
+  // Clearing the marks costs a part of entering as many.
+  constexpr int64_t kMarksOfStep = 16;
+  if (!steps.Take(1 + static_cast<int64_t>(states_.size()) / kMarksOfStep)) return false;
+  Entered entered;
+  entered.at.resize(states_.size());
   std::vector<int> now;
   std::vector<int> then;
-  Enter(start_, in, now);
+  Enter(start_, entered, now);
   for (const char c : name) {
-    std::fill(in.begin(), in.end(), 0);
+    if (!steps.Take(static_cast<int64_t>(now.size()))) return false;
+    ++entered.place;
     then.clear();
     for (const int state : now) {
       const State& one = states_[static_cast<size_t>(state)];
-      if (one.takes && one.set[static_cast<unsigned char>(c)]) Enter(one.next, in, then);
+      if (one.takes && one.set[static_cast<unsigned char>(c)]) Enter(one.next, entered, then);
     }
     if (then.empty()) return false;
     std::swap(now, then);
@@ -284,13 +289,15 @@ bool NamePattern::Run(std::string_view name) const {
   return std::find(now.begin(), now.end(), end_) != now.end();
 }
 
-bool NamePattern::Matches(std::string_view name) const { return Run(name); }
+bool NamePattern::Matches(std::string_view name, PatternSteps& steps) const {
+  return Run(name, steps);
+}
 
-bool NamePattern::MatchesEnd(std::string_view name) const {
-  if (Run(name)) return true;
+bool NamePattern::MatchesEnd(std::string_view name, PatternSteps& steps) const {
+  if (Run(name, steps)) return true;
   for (size_t dot = from_start_ ? name.npos : name.find('.'); dot != name.npos;
        dot = name.find('.', dot + 1)) {
-    if (Run(name.substr(dot + 1))) return true;
+    if (Run(name.substr(dot + 1), steps)) return true;
   }
   return false;
 }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <bitset>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,18 @@ namespace quire {
 inline constexpr size_t kMaxPatternBytes = 4096;
 inline constexpr size_t kMaxPatternStates = 2048;
 inline constexpr int kMaxPatternDepth = 32;
+// States that the matching of one adapter's names may enter, all names and patterns together.
+inline constexpr int64_t kMaxPatternSteps = int64_t{1} << 28;
+
+// What is left of them. At 0 nothing matches any more: the caller checks it.
+struct PatternSteps {
+  int64_t left = kMaxPatternSteps;
+
+  bool Take(int64_t steps) {
+    left = steps < left ? left - steps : 0;
+    return left > 0;
+  }
+};
 
 class NamePattern {
  public:
@@ -29,10 +42,10 @@ class NamePattern {
   static absl::StatusOr<NamePattern> Parse(std::string_view pattern);
 
   // Whether the whole of `name` matches.
-  bool Matches(std::string_view name) const;
+  bool Matches(std::string_view name, PatternSteps& steps) const;
   // Whether the end of `name` matches, and begins the name or follows a dot. A pattern that
   // began with ^ matches whole names alone.
-  bool MatchesEnd(std::string_view name) const;
+  bool MatchesEnd(std::string_view name, PatternSteps& steps) const;
 
   size_t states() const { return states_.size(); }
 
@@ -47,8 +60,14 @@ class NamePattern {
     int other = -1;
   };
 
-  bool Run(std::string_view name) const;
-  void Enter(int state, std::vector<char>& in, std::vector<int>& list) const;
+  // The states that are entered at one place of a name, each once.
+  struct Entered {
+    std::vector<int> at;  // by state: the place where it was entered last, from 1
+    int place = 1;
+    std::vector<int> waiting;
+  };
+  bool Run(std::string_view name, PatternSteps& steps) const;
+  void Enter(int state, Entered& entered, std::vector<int>& list) const;
 
   std::vector<State> states_;
   int start_ = -1;

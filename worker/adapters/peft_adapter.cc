@@ -166,38 +166,53 @@ absl::StatusOr<std::unique_ptr<PeftAdapter>> PeftAdapter::Open(
   QUIRE_ASSIGN_OR_RETURN(adapter->file_, load::MappedFile::Map(file, weights_path));
   QUIRE_RETURN_IF_ERROR(
       load::ReadSafetensors(adapter->file_->bytes(), weights_path, adapter->tensors_));
-  QUIRE_RETURN_IF_ERROR(adapter->ReadModules(config, max_rank));
+  QUIRE_RETURN_IF_ERROR(adapter->ReadModules(config, config_path, max_rank));
   adapter->digest_ = adapter->Digest();
   return adapter;
 }
 
-absl::Status PeftAdapter::ReadModules(const PeftConfig& config, int max_rank) {
-  for (const auto& [name, tensor] : tensors_.all()) {
-    std::string_view module = name;
-    const bool a = module.ends_with(kSuffixA);
-    if (!module.starts_with(kPeftPrefix) || (!a && !module.ends_with(kSuffixB)) ||
-        module.find(".base_layer.") != module.npos ||
-        module.size() <= kPeftPrefix.size() + kSuffixA.size()) {
-      return RefuseTensor(tensor, WhyNotServed(name));
-    }
-    module.remove_prefix(kPeftPrefix.size());
-    module.remove_suffix(kSuffixA.size());
-    Module& own = modules_[std::string(module)];
-    (a ? own.a : own.b) = &tensor;
-    QUIRE_RETURN_IF_ERROR(CheckNumbers(tensor));
+absl::Status PeftAdapter::TakeTensor(const Tensor& tensor) {
+  std::string_view module = tensor.name;
+  const bool a = module.ends_with(kSuffixA);
+  if (!module.starts_with(kPeftPrefix) || (!a && !module.ends_with(kSuffixB)) ||
+      module.find(".base_layer.") != module.npos ||
+      module.size() <= kPeftPrefix.size() + kSuffixA.size()) {
+    return RefuseTensor(tensor, WhyNotServed(tensor.name));
   }
+  module.remove_prefix(kPeftPrefix.size());
+  module.remove_suffix(kSuffixA.size());
+  if (module.size() > kMaxModuleNameBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        tensor.file, ": tensor \"", tensor.name.substr(0, 60), "…\" is of a module with ",
+        module.size(), " bytes of name, at most ", kMaxModuleNameBytes, " are read"));
+  }
+  Module& own = modules_[std::string(module)];
+  if (modules_.size() > kMaxAdapterModules) {
+    return absl::InvalidArgumentError(absl::StrCat(tensor.file, ": has more than the ",
+                                                   kMaxAdapterModules, " modules that are read"));
+  }
+  (a ? own.a : own.b) = &tensor;
+  return CheckNumbers(tensor);
+}
+
+absl::Status PeftAdapter::ReadModules(const PeftConfig& config, const std::string& config_path,
+                                      int max_rank) {
+  for (const auto& entry : tensors_.all()) QUIRE_RETURN_IF_ERROR(TakeTensor(entry.second));
   if (modules_.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(file_->path(), ": holds no tensors; expected are ",
                      "base_model.model.MODULE.lora_A.weight and .lora_B.weight"));
   }
+  PatternSteps steps;
   for (const auto& entry : modules_) {
-    QUIRE_RETURN_IF_ERROR(CheckModule(entry.first, config, max_rank));
+    const absl::StatusOr<PeftConfig::Module> said = config.Of(entry.first, steps);
+    if (!said.ok()) return Annotate(said.status(), config_path);
+    QUIRE_RETURN_IF_ERROR(CheckModule(entry.first, *said, max_rank));
   }
   return absl::OkStatus();
 }
 
-absl::Status PeftAdapter::CheckModule(const std::string& name, const PeftConfig& config,
+absl::Status PeftAdapter::CheckModule(const std::string& name, const PeftConfig::Module& said,
                                       int max_rank) {
   static_assert(kSuffixA.size() == kSuffixB.size());
   Module& module = modules_[name];
@@ -207,12 +222,12 @@ absl::Status PeftAdapter::CheckModule(const std::string& name, const PeftConfig&
                         absl::StrCat("has no partner \"", AbslView(kPeftPrefix), name,
                                      AbslView(a ? kSuffixB : kSuffixA), "\""));
   }
-  if (!config.Targets(name)) {
+  if (!said.targeted) {
     return RefuseTensor(*module.a, absl::StrCat("is of a module that target_modules of ",
                                                 kConfigFile, " does not name"));
   }
-  module.rank = config.RankOf(name);
-  module.scale = config.ScaleOf(name);
+  module.rank = said.rank;
+  module.scale = said.scale;
   if (!std::isfinite(static_cast<float>(module.scale))) {
     return RefuseTensor(*module.a, absl::StrCat("would be scaled by ", module.scale));
   }

@@ -20,6 +20,9 @@
 
 namespace quire {
 
+inline constexpr size_t kMaxAdapterModules = 16'384;  // of one adapter
+inline constexpr size_t kMaxModuleNameBytes = 512;
+
 // The matrices of an adapter for one rank's program, and the memory that they are in.
 struct RankAdapter {
   kernels::Adapter adapter;
@@ -50,8 +53,10 @@ class PeftAdapter {
     double scale = 1.0;
   };
 
-  absl::Status ReadModules(const PeftConfig& config, int max_rank);
-  absl::Status CheckModule(const std::string& name, const PeftConfig& config, int max_rank);
+  absl::Status ReadModules(const PeftConfig& config, const std::string& config_path, int max_rank);
+  // Adds a tensor to its module.
+  absl::Status TakeTensor(const load::Tensor& tensor);
+  absl::Status CheckModule(const std::string& name, const PeftConfig::Module& said, int max_rank);
   std::string Digest() const;
 
   std::unique_ptr<load::MappedFile> file_;

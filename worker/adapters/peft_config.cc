@@ -212,9 +212,10 @@ absl::Status PeftConfig::ReadPatterns(const json::Object& object) {
   return absl::OkStatus();
 }
 
-bool PeftConfig::Targets(std::string_view module) const {
+bool PeftConfig::Targets(std::string_view module, PatternSteps& steps) const {
   if (all_linear_) return true;
-  if (!pattern_.empty()) return pattern_.front().Matches(module);
+  if (!pattern_.empty()) return pattern_.front().Matches(module, steps);
+  steps.Take(static_cast<int64_t>(names_.size()));
   return std::any_of(names_.begin(), names_.end(), [module](const std::string& name) {
     if (!module.ends_with(name)) return false;
     const size_t before = module.size() - name.size();
@@ -222,22 +223,39 @@ bool PeftConfig::Targets(std::string_view module) const {
   });
 }
 
-int PeftConfig::RankOf(std::string_view module) const {
-  for (const auto& [pattern, rank] : ranks_) {
-    if (pattern.MatchesEnd(module)) return rank;
+namespace {
+
+// Of the first pattern that fits, else `otherwise`.
+template <typename Value>
+Value ByPattern(const std::vector<std::pair<NamePattern, Value>>& patterns, std::string_view module,
+                Value otherwise, PatternSteps& steps) {
+  for (const auto& [pattern, value] : patterns) {
+    if (pattern.MatchesEnd(module, steps)) return value;
+    if (steps.left == 0) break;
   }
-  return rank_;
+  return otherwise;
 }
 
-double PeftConfig::ScaleOf(std::string_view module) const {
-  double alpha = alpha_;
-  for (const auto& [pattern, own] : alphas_) {
-    if (!pattern.MatchesEnd(module)) continue;
-    alpha = own;
-    break;
-  }
-  const double rank = RankOf(module);
-  return alpha / (rslora_ ? std::sqrt(rank) : rank);
+absl::Status TooManySteps(std::string_view key) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat(AbslView(key), ": to match it with all modules takes more than the ",
+                   kMaxPatternSteps, " steps that are taken; give names or simpler patterns"));
+}
+
+}  // namespace
+
+absl::StatusOr<PeftConfig::Module> PeftConfig::Of(std::string_view name,
+                                                  PatternSteps& steps) const {
+  Module module;
+  module.targeted = Targets(name, steps);
+  if (steps.left == 0) return TooManySteps("target_modules");
+  module.rank = ByPattern(ranks_, name, rank_, steps);
+  if (steps.left == 0) return TooManySteps("rank_pattern");
+  const double alpha = ByPattern(alphas_, name, alpha_, steps);
+  if (steps.left == 0) return TooManySteps("alpha_pattern");
+  const double rank = module.rank;
+  module.scale = alpha / (rslora_ ? std::sqrt(rank) : rank);
+  return module;
 }
 
 }  // namespace quire

@@ -26,16 +26,21 @@ class PeftConfig {
   // INVALID_ARGUMENT in one line that begins with `path` and names the key.
   static absl::StatusOr<PeftConfig> Read(std::string_view text, const std::string& path);
 
-  // Whether target_modules means the module.
-  bool Targets(std::string_view module) const;
-  // Of a module: r and alpha by the first pattern that fits, else the file's.
-  int RankOf(std::string_view module) const;
-  double ScaleOf(std::string_view module) const;
+  // What the file says of a module: whether target_modules means it, and rank and scale by the
+  // first patterns that fit, else the file's own.
+  struct Module {
+    bool targeted = false;
+    int rank = 0;
+    double scale = 1.0;
+  };
+  // RESOURCE_EXHAUSTED names the key whose patterns took the last of `steps`.
+  absl::StatusOr<Module> Of(std::string_view name, PatternSteps& steps) const;
 
  private:
   template <typename Value>
   using Patterns = std::vector<std::pair<NamePattern, Value>>;
 
+  bool Targets(std::string_view module, PatternSteps& steps) const;
   absl::Status ReadNumbers(const json::Object& object);
   absl::Status ReadTargets(const json::Object& object);
   absl::Status ReadPatterns(const json::Object& object);

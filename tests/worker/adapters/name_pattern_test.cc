@@ -15,6 +15,16 @@ NamePattern Parsed(std::string_view text) {
   return pattern.ok() ? *std::move(pattern) : NamePattern();
 }
 
+bool Matches(const NamePattern& pattern, std::string_view name) {
+  PatternSteps steps;
+  return pattern.Matches(name, steps);
+}
+
+bool MatchesEnd(std::string_view pattern, std::string_view name) {
+  PatternSteps steps;
+  return Parsed(pattern).MatchesEnd(name, steps);
+}
+
 TEST(NamePattern, MatchesWholeNames) {
   const struct {
     const char* pattern;
@@ -45,20 +55,21 @@ TEST(NamePattern, MatchesWholeNames) {
       {"(a*)*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaac", false},
   };
   for (const auto& one : kCases) {
-    EXPECT_EQ(Parsed(one.pattern).Matches(one.name), one.matches) << one.pattern << " " << one.name;
+    EXPECT_EQ(Matches(Parsed(one.pattern), one.name), one.matches)
+        << one.pattern << " " << one.name;
   }
 }
 
 // As PEFT: (.*\.)?(pattern)$.
 TEST(NamePattern, MatchesEndsBehindDots) {
   const std::string name = "model.decoder.layers.0.self_attn.k_proj";
-  EXPECT_TRUE(Parsed("k_proj").MatchesEnd(name));
-  EXPECT_TRUE(Parsed("self_attn.k_proj").MatchesEnd(name));
-  EXPECT_TRUE(Parsed(R"(layers\.\d\..*)").MatchesEnd(name));
-  EXPECT_FALSE(Parsed("proj").MatchesEnd(name));
-  EXPECT_FALSE(Parsed("attn.k_proj").MatchesEnd(name));
-  EXPECT_FALSE(Parsed("^k_proj").MatchesEnd(name));
-  EXPECT_TRUE(Parsed(R"(^model\.decoder.*k_proj)").MatchesEnd(name));
+  EXPECT_TRUE(MatchesEnd("k_proj", name));
+  EXPECT_TRUE(MatchesEnd("self_attn.k_proj", name));
+  EXPECT_TRUE(MatchesEnd(R"(layers\.\d\..*)", name));
+  EXPECT_FALSE(MatchesEnd("proj", name));
+  EXPECT_FALSE(MatchesEnd("attn.k_proj", name));
+  EXPECT_FALSE(MatchesEnd("^k_proj", name));
+  EXPECT_TRUE(MatchesEnd(R"(^model\.decoder.*k_proj)", name));
 }
 
 TEST(NamePattern, WhatIsNotReadIsRefusedWithItsPlace) {
@@ -92,6 +103,23 @@ TEST(NamePattern, LimitsHold) {
       std::string(kMaxPatternDepth, '(') + "a" + std::string(kMaxPatternDepth, ')');
   EXPECT_TRUE(NamePattern::Parse(deep).ok());
   EXPECT_FALSE(NamePattern::Parse("(" + deep + ")").ok());
+}
+
+// A budget that is used up matches nothing, and says so.
+TEST(NamePattern, StepsAreCounted) {
+  const NamePattern pattern = Parsed("(a|b|c|d|e|f|g|h)*x");
+  const std::string name = std::string(100, 'h') + "x";
+  PatternSteps steps;
+  ASSERT_TRUE(pattern.Matches(name, steps));
+  const int64_t used = kMaxPatternSteps - steps.left;
+  EXPECT_GT(used, 100);
+  PatternSteps enough{used + 1};
+  EXPECT_TRUE(pattern.Matches(name, enough));
+  EXPECT_EQ(enough.left, 1);
+  PatternSteps few{used};
+  EXPECT_FALSE(pattern.Matches(name, few));
+  EXPECT_EQ(few.left, 0);
+  EXPECT_FALSE(pattern.MatchesEnd("x", few));
 }
 
 }  // namespace

@@ -314,6 +314,51 @@ TEST(PeftAdapter, ARankAboveTheLimitIsRefused) {
                 {"has rank 2, --max-lora-rank is 1; --max-lora-rank 2 fits"});
 }
 
+TEST(PeftAdapter, NamesAndCountsOfModulesAreBounded) {
+  const Folder folder;
+  Files files;
+  files.config = R"({"peft_type": "LORA", "r": 1, "target_modules": "all-linear"})";
+  const auto with_name = [&files](size_t bytes) {
+    const std::string module = "base_model.model." + std::string(bytes, 'm');
+    files.tensors = {{module + ".lora_A.weight", Counting(1, 1)},
+                     {module + ".lora_B.weight", Counting(1, 1)}};
+  };
+  with_name(kMaxModuleNameBytes);
+  EXPECT_TRUE(OpenAs(folder, files).ok());
+  with_name(kMaxModuleNameBytes + 1);
+  ExpectRefused(OpenAs(folder, files).status(),
+                {"is of a module with 513 bytes of name, at most 512 are read"});
+  files.tensors.clear();
+  for (size_t i = 0; i < kMaxAdapterModules; ++i) {
+    const std::string module = "base_model.model.m" + std::to_string(i);
+    files.tensors[module + ".lora_A.weight"] = Counting(1, 1);
+    files.tensors[module + ".lora_B.weight"] = Counting(1, 1);
+  }
+  EXPECT_TRUE(OpenAs(folder, files).ok());
+  files.tensors["base_model.model.one_more.lora_A.weight"] = Counting(1, 1);
+  ExpectRefused(OpenAs(folder, files).status(), {"has more than the 16384 modules that are read"});
+}
+
+// Many modules with long names times many patterns with many states: refused by the patterns' key.
+TEST(PeftAdapter, MatchingIsBounded) {
+  const Folder folder;
+  Files files;
+  files.tensors.clear();
+  for (int i = 0; i < 400; ++i) {
+    std::string module = "base_model.model.";
+    for (int dot = 0; dot < 240; ++dot) module += "a.";
+    module += std::to_string(i);
+    files.tensors[module + ".lora_A.weight"] = Counting(1, 1);
+    files.tensors[module + ".lora_B.weight"] = Counting(1, 1);
+  }
+  files.config = R"({"peft_type": "LORA", "r": 1, "target_modules": "all-linear",
+                     "rank_pattern": {"((a|.|b)*c){9}": 1}})";
+  const absl::Status status = OpenAs(folder, files).status();
+  ExpectRefused(status, {"adapter_config.json: rank_pattern: to match it with all modules takes",
+                         "268435456 steps"});
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST(PeftAdapter, AnAdapterOfAnotherBaseIsRefused) {
   const Folder folder;
   const auto adapter = OpenAs(folder, {});
