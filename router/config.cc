@@ -353,6 +353,12 @@ void AddMachineFlags(config::Schema& schema, RouterConfig& c) {
               .target = config::InMicros(&c.loading.load_timeout),
               .min = 1,
               .max = kDayMs});
+  schema.Add({.name = "max-pull-bytes",
+              .help = "Under quire serve: bytes that a model may have which a client pulls over "
+                      "the API.",
+              .target = config::InBytes(&c.loading.max_pull_bytes),
+              .min = 1,
+              .max = 1ll << 50});
   schema.Add({.name = "max-load-queue",
               .help = "Under quire serve: requests that wait for models to load; more are refused "
                       "with 503.",

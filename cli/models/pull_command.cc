@@ -23,6 +23,8 @@ struct PullArguments {
   std::string bandwidth;
   int32_t connections = 8;
   int32_t ready_fd = -1;
+  bool for_client = false;
+  int64_t max_bytes = 0;
 };
 
 constexpr int64_t kTellEveryMs = 200;
@@ -49,6 +51,7 @@ class Teller {
   void End(const absl::Status& status) {
     serve::JobNews news;
     news.done = true;
+    news.code = static_cast<int>(status.code());
     if (!status.ok()) news.error = StatusMessage(status);
     Write(news);
   }
@@ -84,6 +87,17 @@ void AddFlags(PullArguments& pull, config::Schema& schema) {
               .min = 1,
               .max = pull::kMaxConnections});
   config::AddReadyFlag(schema, pull.ready_fd);
+  schema.Add({.name = "for-client",
+              .help = "A client of quire serve named the model: it comes from the catalogue or the "
+                      "hub, and no redirect leads to a private address.",
+              .target = &pull.for_client,
+              .hidden = true});
+  schema.Add({.name = "max-bytes",
+              .help = "The most bytes that the model may have; 0 is no limit.",
+              .target = &pull.max_bytes,
+              .min = 0,
+              .max = 1ll << 50,
+              .hidden = true});
   schema.Add({.name = "catalogue",
               .help = "File with short names, in place of the program's own.",
               .target = &pull.catalogue,
@@ -119,6 +133,16 @@ absl::StatusOr<int64_t> Remove(const ModelFinder& finder, const std::string& nam
   return pull::RemoveCached(named.source, finder.options);
 }
 
+// What a client may name; the supervisor's router has looked at it already.
+absl::Status CheckForClient(const ModelFinder& finder, const std::string& name) {
+  const bool of_hub = name.starts_with("hf:") || name.starts_with("hf.co/");
+  if (of_hub || pull::FindInCatalogue(finder.catalogue, name) != nullptr) return absl::OkStatus();
+  if (!pull::FamilyOf(finder.catalogue, name).empty()) return absl::OkStatus();  // lists its sizes
+  return absl::NotFoundError(AbslView("'" + PlainText(name, 200) +
+                                      "' is no name of the catalogue, and none of the hub such as "
+                                      "hf:ORG/REPO"));
+}
+
 }  // namespace
 
 int RunPull(const CommandInputs& inputs) {
@@ -137,6 +161,8 @@ int RunPull(const CommandInputs& inputs) {
   if (!finder.ok()) return Failed("pull", finder.status());
   if (pull.model.empty()) return ListCatalogue(*finder);
   finder->options.connections = pull.connections;
+  finder->options.for_client = pull.for_client;
+  finder->options.max_bytes = pull.max_bytes;
   if (!pull.bandwidth.empty()) {
     const absl::StatusOr<config::Bytes> limit = config::ParseBytes(pull.bandwidth);
     if (!limit.ok() || limit->value < 1024) {
@@ -146,10 +172,14 @@ int RunPull(const CommandInputs& inputs) {
     finder->options.bytes_per_second = static_cast<double>(limit->value);
   }
   Teller teller(pull.ready_fd);
-  const absl::StatusOr<pull::Pulled> pulled = PullNamed(
-      *finder, pull.model,
-      !teller.on() ? pull::OnProgress()
-                   : [&teller](int64_t here, int64_t total) { teller.Progress(here, total); });
+  const auto bring = [&]() -> absl::StatusOr<pull::Pulled> {
+    if (pull.for_client) QUIRE_RETURN_IF_ERROR(CheckForClient(*finder, pull.model));
+    return PullNamed(
+        *finder, pull.model,
+        !teller.on() ? pull::OnProgress()
+                     : [&teller](int64_t here, int64_t total) { teller.Progress(here, total); });
+  };
+  const absl::StatusOr<pull::Pulled> pulled = bring();
   teller.End(pulled.status());
   if (absl::IsCancelled(pulled.status())) {
     std::fputs("quire pull: stopped; what is here stays, and the same command goes on\n", stderr);

@@ -58,8 +58,8 @@ class ChunkFetcher {
   ChunkFetcher(const FetchOptions& options, DownloadState& state)
       : options_(options),
         state_(state),
-        hub_(options.authorities, *options.cancelled),
-        storage_(options.authorities, *options.cancelled) {}
+        hub_(options.authorities, options.reach, *options.cancelled),
+        storage_(options.authorities, options.reach, *options.cancelled) {}
 
   void Run() {
     while (const std::optional<Claim> claim = state_.Next()) {

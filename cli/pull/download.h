@@ -41,6 +41,7 @@ struct FetchOptions {
   int connections = 8;
   double bytes_per_second = 0;  // of all together; 0: no limit
   std::string authorities = {};
+  Reach reach = {};
   const std::atomic<bool>* cancelled = nullptr;  // outlives the call
   // Called a few times a second, with bytes that are here and bytes of all files.
   std::function<void(int64_t here, int64_t total)> on_progress = {};

@@ -66,12 +66,19 @@ using TakeBytes = std::function<absl::Status(std::string_view bytes)>;
 // Looks at a head and returns what takes its body; nullptr: it is kept as Reply::text.
 using TakeHead = std::function<TakeBytes(const Reply& head)>;
 
+// Where a session may go.
+struct Reach {
+  bool only_public = false;  // to addresses of the internet
+  std::string except = {};   // an Address::Origin that may be private all the same
+};
+
 class HttpSession {
  public:
-  HttpSession(std::string authorities, const std::atomic<bool>& cancelled)
-      : authorities_(std::move(authorities)), cancelled_(cancelled) {}
+  HttpSession(std::string authorities, Reach reach, const std::atomic<bool>& cancelled)
+      : authorities_(std::move(authorities)), reach_(std::move(reach)), cancelled_(cancelled) {}
 
-  // One exchange. UNAVAILABLE where the server is not there, goes away, or says no HTTP.
+  // One exchange. UNAVAILABLE where the server is not there, goes away, or says no HTTP;
+  // PERMISSION_DENIED where it is out of reach.
   absl::StatusOr<Reply> Do(const Request& request, const TakeHead& take_head = {});
   // The same, going where a redirect leads. A host that the request did not name gets neither its
   // Authorization nor its cookies. `final_address` becomes the one that answered.
@@ -84,6 +91,7 @@ class HttpSession {
   absl::Status ReadBody(class HeadParser& parser, Reply& reply, const TakeBytes& take);
 
   const std::string authorities_;
+  const Reach reach_;
   const std::atomic<bool>& cancelled_;
   std::unique_ptr<client::Connection> connection_;
   std::string origin_;  // of the connection

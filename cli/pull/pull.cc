@@ -26,7 +26,9 @@ std::string LockFolder(const HubSettings& settings, const std::string& repo) {
 class HubPull {
  public:
   HubPull(const Source& source, const PullOptions& options)
-      : source_(source), options_(options), session_(options.authorities, *options.cancelled) {}
+      : source_(source),
+        options_(options),
+        session_(options.authorities, options.reach, *options.cancelled) {}
 
   absl::StatusOr<Pulled> Run() {
     if (options_.hub.offline) {
@@ -36,6 +38,7 @@ class HubPull {
     }
     QUIRE_ASSIGN_OR_RETURN(const HubSnapshot snapshot, Describe(options_.hub, source_, session_));
     QUIRE_ASSIGN_OR_RETURN(const std::vector<HubFile> files, ChooseFiles(snapshot, source_));
+    QUIRE_RETURN_IF_ERROR(CheckSize(source_, options_, BytesOf(files)));
     const auto waits = [this] {
       options_.on_note("another pull of " + source_.text + " is under way; waiting for it");
     };
@@ -133,7 +136,16 @@ std::string PathHere(const Source& source, const PullOptions& options) {
   return source.kind == Kind::kLocal ? "" : StoredPath(source, options.store);
 }
 
-absl::StatusOr<Pulled> Pull(const Source& source, const PullOptions& options) {
+absl::StatusOr<Pulled> Pull(const Source& source, const PullOptions& given) {
+  PullOptions options = given;
+  if (options.for_client && source.kind != Kind::kLocal) {
+    options.reach.only_public = true;
+    // Where the pull begins is the operator's choice: a hub of one's own may have such an address.
+    const bool of_hub = source.kind == Kind::kHub;
+    if (const auto begin = ParseAddress(of_hub ? options.hub.endpoint : source.url); begin.ok()) {
+      options.reach.except = begin->Origin();
+    }
+  }
   if (source.kind == Kind::kHub) return HubPull(source, options).Run();
   if (source.kind == Kind::kWeb) return PullFromWeb(source, options);
   if (source.kind == Kind::kS3) return PullFromS3(source, options);

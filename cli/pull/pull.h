@@ -26,6 +26,9 @@ struct PullOptions {
   S3Settings s3;
   std::string store;  // the folder of models that come from elsewhere
   std::string authorities = {};
+  bool for_client = false;  // somebody else named the model: no redirect to a private address
+  int64_t max_bytes = 0;    // of the model; 0: no limit
+  Reach reach = {};         // follows from for_client
   int connections = 8;
   double bytes_per_second = 0;                    // 0: no limit
   const std::atomic<bool>* cancelled = nullptr;   // outlives the call
@@ -45,7 +48,8 @@ std::string StoreFolder(const config::Environment& environment);
 // Where the source is on this machine already; empty: it is not. Asks no server.
 std::string PathHere(const Source& source, const PullOptions& options);
 
-// INVALID_ARGUMENT for a local source; else as Describe, ChooseFiles and Fetch say.
+// INVALID_ARGUMENT for a local source, RESOURCE_EXHAUSTED past max_bytes; else as Describe,
+// ChooseFiles and Fetch say.
 absl::StatusOr<Pulled> Pull(const Source& source, const PullOptions& options);
 
 }  // namespace quire::pull

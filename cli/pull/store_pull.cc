@@ -59,13 +59,16 @@ absl::StatusOr<FileLock> TakeFolder(const Source& source, const PullOptions& opt
 class WebPull {
  public:
   WebPull(const Source& source, const PullOptions& options)
-      : source_(source), options_(options), session_(options.authorities, *options.cancelled) {}
+      : source_(source),
+        options_(options),
+        session_(options.authorities, options.reach, *options.cancelled) {}
 
   absl::StatusOr<Pulled> Run() {
     FileJob job;
     job.name = source_.file;
     QUIRE_ASSIGN_OR_RETURN(job.address, ParseAddress(source_.url));
     QUIRE_RETURN_IF_ERROR(Annotate(Probe(job), source_.text));
+    QUIRE_RETURN_IF_ERROR(CheckSize(source_, options_, job.size));
     const std::string folder = FolderOf(source_, options_.store);
     QUIRE_ASSIGN_OR_RETURN(const FileLock lock, TakeFolder(source_, options_));
     job.final_path = folder + "/" + source_.file;
@@ -124,12 +127,15 @@ class WebPull {
 class S3Pull {
  public:
   S3Pull(const Source& source, const PullOptions& options)
-      : source_(source), options_(options), session_(options.authorities, *options.cancelled) {}
+      : source_(source),
+        options_(options),
+        session_(options.authorities, options.reach, *options.cancelled) {}
 
   absl::StatusOr<Pulled> Run() {
     QUIRE_ASSIGN_OR_RETURN(const std::vector<S3Object> objects,
                            ListObjects(options_.s3, source_, session_));
     QUIRE_ASSIGN_OR_RETURN(const std::vector<HubFile> files, Choose(objects));
+    QUIRE_RETURN_IF_ERROR(CheckSize(source_, options_, BytesOf(files)));
     const std::string folder = FolderOf(source_, options_.store);
     QUIRE_ASSIGN_OR_RETURN(const FileLock lock, TakeFolder(source_, options_));
     std::vector<FileJob> jobs;
@@ -211,6 +217,20 @@ class S3Pull {
 
 }  // namespace
 
+int64_t BytesOf(const std::vector<HubFile>& files) {
+  int64_t bytes = 0;
+  for (const HubFile& file : files) bytes += file.size;
+  return bytes;
+}
+
+absl::Status CheckSize(const Source& source, const PullOptions& options, int64_t bytes) {
+  if (options.max_bytes == 0 || bytes <= options.max_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      AbslView(source.text + ": has " + std::to_string(bytes) + " bytes, and a client may pull " +
+               std::to_string(options.max_bytes) +
+               " (--max-pull-bytes); `quire pull` on the machine itself has no such limit"));
+}
+
 absl::Status MakeFolder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
@@ -229,6 +249,7 @@ FetchOptions FetchOptionsOf(const PullOptions& options) {
   fetch.connections = options.connections;
   fetch.bytes_per_second = options.bytes_per_second;
   fetch.authorities = options.authorities;
+  fetch.reach = options.reach;
   fetch.cancelled = options.cancelled;
   fetch.on_progress = options.on_progress;
   return fetch;

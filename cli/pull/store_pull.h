@@ -19,5 +19,8 @@ absl::StatusOr<Pulled> PullFromS3(const Source& source, const PullOptions& optio
 absl::Status MakeFolder(const std::string& path);
 bool IsWholeFile(const std::string& path, int64_t size);
 FetchOptions FetchOptionsOf(const PullOptions& options);
+int64_t BytesOf(const std::vector<HubFile>& files);
+// RESOURCE_EXHAUSTED for a model of more bytes than the options allow.
+absl::Status CheckSize(const Source& source, const PullOptions& options, int64_t bytes);
 
 }  // namespace quire::pull

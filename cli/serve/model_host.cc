@@ -202,7 +202,10 @@ void ModelHost::StartWorker(Model& model, Worker& worker) {
   worker.start_at_ms = -1;
   std::vector<std::string> args = {"--model=" + model.what.path};
   args.insert(args.end(), options_.worker_args.begin(), options_.worker_args.end());
-  if (!model.what.named_by_flag) args.push_back("--served-model-name=" + model.what.name);
+  if (!model.what.named_by_flag) {  // the flag names another model
+    std::erase_if(args, [](const auto& arg) { return arg.starts_with("--served-model-name="); });
+    args.push_back("--served-model-name=" + model.what.name);
+  }
   if (!model.what.required) args.push_back("--max-memory=" + std::to_string(model.memory_bytes));
   const std::string& listen = model.what.required ? options_.worker_listen : "127.0.0.1:0";
   args.push_back("--listen=" + (worker.listen.empty() ? listen : worker.listen));

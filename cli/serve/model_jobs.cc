@@ -15,21 +15,29 @@ ModelJobs::ModelJobs(std::string program, std::vector<std::string> environment, 
       tell_(std::move(tell)),
       done_(std::move(done)) {}
 
-void ModelJobs::Fail(const serve::Order& job, std::string why) {
+void ModelJobs::Refuse(const serve::Order& job, std::string why, int code) {
   serve::JobNews news;
   news.job = job.job;
   news.done = true;
   news.error = std::move(why);
+  news.code = code;
   tell_(news);
 }
 
 void ModelJobs::Start(const serve::Order& job) {
   if (jobs_.size() >= serve::kMaxJobs || jobs_.contains(job.job)) {
-    return Fail(job, "too many pulls and removals are under way");
+    return Refuse(job, "too many pulls and removals are under way");
   }
-  const bool pull = job.kind == OrderKind::kPull;
-  auto process = ChildProcess::Start(program_, {pull ? "pull" : "rm", job.model}, environment_);
-  if (!process.ok()) return Fail(job, StatusMessage(process.status()));
+  if (job.model.starts_with('-')) {  // the child would read a flag
+    return Refuse(job, "model: '" + job.model + "' is no name",
+                  static_cast<int>(absl::StatusCode::kInvalidArgument));
+  }
+  std::vector<std::string> args = {"rm", job.model};
+  if (job.kind == OrderKind::kPull) {
+    args = {"pull", job.model, "--for-client", "--max-bytes=" + std::to_string(job.most_bytes)};
+  }
+  auto process = ChildProcess::Start(program_, std::move(args), environment_);
+  if (!process.ok()) return Refuse(job, StatusMessage(process.status()));
   jobs_.emplace(job.job, Job{job, *std::move(process), ""});
 }
 
@@ -58,6 +66,7 @@ void ModelJobs::Work() {
       serve::JobNews said = std::get<serve::JobNews>(*news);
       said.job = job.order.job;
       job.error = said.error;
+      job.code = said.code;
       if (!std::exchange(said.done, false)) tell_(said);
     }
     if (!code) {
@@ -67,8 +76,9 @@ void ModelJobs::Work() {
     const Job over = std::move(job);
     it = jobs_.erase(it);
     if (*code != 0) {
-      Fail(over.order,
-           over.error.empty() ? "it ended with code " + std::to_string(*code) : over.error);
+      Refuse(over.order,
+             over.error.empty() ? "it ended with code " + std::to_string(*code) : over.error,
+             over.code);
       continue;
     }
     done_(over.order);

@@ -24,6 +24,8 @@ class ModelJobs {
   ModelJobs(std::string program, std::vector<std::string> environment, Tell tell, Done done);
 
   void Start(const serve::Order& job);
+  // Reports that it has failed. `code`: an absl::StatusCode.
+  void Refuse(const serve::Order& job, std::string why, int code = 0);
   void Cancel(uint64_t job);
   // The router has gone: no client waits for them any more.
   void CancelAll();
@@ -37,8 +39,8 @@ class ModelJobs {
     serve::Order order;
     ChildProcess process;
     std::string error;  // as the child said last
+    int code = 0;
   };
-  void Fail(const serve::Order& job, std::string why);
 
   const std::string program_;
   const std::vector<std::string> environment_;

@@ -144,11 +144,21 @@ void Supervisor::Obey(const serve::Order& order) {
     case serve::OrderKind::kUnload:
       return host_.Unload(order.model);
     case serve::OrderKind::kPull:
-    case serve::OrderKind::kRemove:
       return jobs_.Start(order);
+    case serve::OrderKind::kRemove:
+      return Remove(order);
     case serve::OrderKind::kCancel:
       return jobs_.Cancel(order.job);
   }
+}
+
+void Supervisor::Remove(const serve::Order& order) {
+  const HostedModel* const model = host_.Find(order.model);
+  if (model == nullptr || options_.find_pulled(order.model)) return jobs_.Start(order);
+  jobs_.Refuse(order,
+               "model '" + order.model + "' was not pulled: it stands at " + model->path +
+                   ", which quire leaves alone",
+               static_cast<int>(absl::StatusCode::kInvalidArgument));
 }
 
 void Supervisor::OnJobDone(const serve::Order& job) {

@@ -53,6 +53,7 @@ class Supervisor {
   void OnRouterDeath(int code);
   void OnSignal(int signal);
   void Obey(const serve::Order& order);
+  void Remove(const serve::Order& order);
   void OnJobDone(const serve::Order& job);
   void Shutdown();
   void Wait();

@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/client/public_address.h"
+
 namespace quire::client {
 namespace {
 
@@ -25,6 +27,16 @@ bool ExpectName(SSL* ssl, const std::string& host) {
                           inet_pton(AF_INET6, host.c_str(), address) == 1;
   if (is_address) return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1;
   return SSL_set1_host(ssl, host.c_str()) == 1 && SSL_set_tlsext_host_name(ssl, host.c_str()) == 1;
+}
+
+ClientAddress AddressOf(const addrinfo& found) {
+  if (found.ai_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(*found.ai_addr);
+    return ClientAddress::OfV4(reinterpret_cast<const uint8_t*>(&v4.sin_addr));
+  }
+  if (found.ai_family != AF_INET6) return {};
+  return ClientAddress::OfV6(
+      reinterpret_cast<const sockaddr_in6&>(*found.ai_addr).sin6_addr.s6_addr);
 }
 
 }  // namespace
@@ -85,6 +97,10 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const Url& url,
                        : Time::max();
   int last_error = ECONNREFUSED;
   for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
+    if (url.only_public && !IsPublic(AddressOf(*a))) {
+      return absl::PermissionDeniedError(
+          AbslView(WhereOf(url) + ": is an address of a private network, where this may not lead"));
+    }
     const int fd = socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) continue;
     std::unique_ptr<Connection> connection(new Connection(fd, end, url.idle_ms, cancelled));

@@ -26,6 +26,7 @@ struct Url {
   std::string authorities = {};  // PEM file; empty: those that the system trusts
   int64_t limit_ms = 0;          // of the whole exchange; 0: no limit
   int64_t idle_ms = 0;           // without a byte while one is waited for; 0: no limit
+  bool only_public = false;      // addresses that are not of the internet are refused
   // What an error advises where no server listens, and where its certificate is not trusted.
   std::string refused_advice = "is it running? `quire serve` starts one";
   std::string trust_advice =
@@ -37,7 +38,8 @@ absl::StatusOr<Url> ParseUrl(std::string_view text);
 class Connection {
  public:
   // UNAVAILABLE names the cause, for example that no server listens, or that a certificate is not
-  // trusted, and what may help. CANCELLED when `cancelled`, which outlives it, became true.
+  // trusted, and what may help; PERMISSION_DENIED by only_public. CANCELLED when `cancelled`, which
+  // outlives it, became true.
   static absl::StatusOr<std::unique_ptr<Connection>> Open(const Url& url,
                                                           const std::atomic<bool>& cancelled);
   ~Connection();

@@ -11,6 +11,7 @@ constexpr std::string_view kStates[] = {"absent", "loading", "ready", "stopping"
 constexpr std::string_view kOrders[] = {"load", "unload", "pull", "remove", "cancel"};
 constexpr size_t kMaxWorkersOfModel = 64;
 constexpr size_t kMaxTextBytes = 4096;
+constexpr int64_t kMaxStatusCode = 16;  // of absl::StatusCode
 
 template <size_t N>
 std::optional<size_t> PlaceOf(const std::string_view (&words)[N], std::string_view word) {
@@ -122,6 +123,7 @@ std::string LineOf(const JobNews& news) {
   line["completed"] = news.completed;
   if (news.done) line["done"] = true;
   if (!news.error.empty()) line["error"] = news.error.substr(0, kMaxTextBytes);
+  if (news.code != 0) line["code"] = news.code;
   return json::Serialize(line) + "\n";
 }
 
@@ -130,6 +132,7 @@ std::string LineOf(const Order& order) {
   line["order"] = json::BoostView(kOrders[static_cast<size_t>(order.kind)]);
   line["model"] = order.model;
   line["job"] = order.job;
+  if (order.most_bytes != 0) line["most_bytes"] = order.most_bytes;
   return json::Serialize(line) + "\n";
 }
 
@@ -145,7 +148,10 @@ absl::StatusOr<News> ReadNews(std::string_view line) {
     news.completed = read.Number("completed");
     news.done = read.Flag("done");
     news.error = read.Text("error");
+    const int64_t code = read.Number("code");
     QUIRE_RETURN_IF_ERROR(read.status());
+    if (code > kMaxStatusCode) return InvalidArgument("code: is no status code");
+    news.code = static_cast<int>(code);
     return News(std::move(news));
   }
   ModelNews news;
@@ -173,6 +179,7 @@ absl::StatusOr<Order> ReadOrder(std::string_view line) {
   const std::optional<size_t> kind = PlaceOf(kOrders, read.Text("order"));
   order.model = read.Text("model");
   order.job = static_cast<uint64_t>(read.Number("job"));
+  order.most_bytes = read.Number("most_bytes");
   QUIRE_RETURN_IF_ERROR(read.status());
   if (!kind) return InvalidArgument("order: must be load, unload, pull, remove or cancel");
   order.kind = static_cast<OrderKind>(*kind);

@@ -54,6 +54,7 @@ struct JobNews {
   int64_t completed = 0;
   bool done = false;
   std::string error;  // with done: why it failed
+  int code = 0;       // with done: its absl::StatusCode; 0 where it is not known
 };
 using News = std::variant<ModelNews, JobNews>;
 
@@ -62,7 +63,8 @@ enum class OrderKind : uint8_t { kLoad, kUnload, kPull, kRemove, kCancel };
 struct Order {
   OrderKind kind = OrderKind::kLoad;
   std::string model;
-  uint64_t job = 0;  // of a pull, a removal, or the one to cancel
+  uint64_t job = 0;        // of a pull, a removal, or the one to cancel
+  int64_t most_bytes = 0;  // of a pull; 0: no limit
 };
 
 // With their newline.

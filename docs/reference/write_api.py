@@ -23,6 +23,8 @@ ROUTES = {
     "/api/ps": "those of them that are loaded",
     "/api/show": "what a model can do",
     "/api/version": "the version",
+    "/api/pull": "under `quire serve` alone: fetches a model, with its progress as lines",
+    "/api/delete": "under `quire serve` alone: takes a model that was pulled off the machine",
     "/api/create": "501, with what to do instead",
     "/api/copy": "501, with what to do instead",
     "/api/push": "501",

@@ -19,8 +19,6 @@ namespace {
 using CallPtr = std::unique_ptr<Call>;
 using serve::ModelState;
 
-constexpr std::string_view kLatest = ":latest";
-
 std::optional<ApiError> ReadOllamaGenerate(std::string_view body, const RequestLimits& limits,
                                            AgentRequest& out) {
   return ollama::ReadRequest(ollama::Kind::kGenerate, body, limits, out);
@@ -187,10 +185,13 @@ class OllamaMachine {
 }  // namespace
 
 std::string OllamaModelName(const HttpServices& services, const std::string& name) {
-  if (!name.ends_with(kLatest)) return name;
+  const std::vector<std::string> names = ollama::ServedNamesOf(name);
+  if (names.size() == 1) return name;
   const std::vector<ModelEntry> models = services.pipeline.Models();
-  const std::string bare = name.substr(0, name.size() - kLatest.size());
-  return !OllamaFind(models, name) && OllamaFind(models, bare) ? bare : name;
+  for (const std::string& one : names) {
+    if (OllamaFind(models, one)) return one;
+  }
+  return name;
 }
 
 CallPtr OllamaGenerate(HttpServices& services, HttpRequest request, Exchange& exchange) {

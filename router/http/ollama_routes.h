@@ -1,6 +1,6 @@
 // The routes of Ollama's API that every router has.
 //
-// Event loop only. Those that pull and remove models are in machine_routes.h.
+// Event loop only. Those that pull and remove models are in ollama_machine.h.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,8 @@ std::unique_ptr<Call> OllamaShow(HttpServices& services, HttpRequest request, Ex
 std::unique_ptr<Call> OllamaNotServed(HttpServices& services, HttpRequest request,
                                       Exchange& exchange);
 
-// The served name of what a client of Ollama calls a model, which may end in ":latest".
+// The served name of what a client of Ollama calls a model: that may end in ":latest", or say where
+// the model was pulled from.
 std::string OllamaModelName(const HttpServices& services, const std::string& name);
 
 }  // namespace quire

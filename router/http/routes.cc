@@ -15,6 +15,7 @@
 #include "router/http/generate_call.h"
 #include "router/http/machine_routes.h"
 #include "router/http/oip_routes.h"
+#include "router/http/ollama_machine.h"
 #include "router/http/ollama_routes.h"
 #include "router/http/page.h"
 #include "router/http/tokenize_call.h"
@@ -232,6 +233,8 @@ constexpr Route kMachineRoutes[] = {
     {Access::kOperator, "POST", "/sleep", Sleep},
     {Access::kOperator, "POST", "/wake_up", WakeUp},
     {Access::kOperator, "GET", "/is_sleeping", IsSleeping},
+    {Access::kOperator, "POST", "/api/pull", OllamaPull},
+    {Access::kOperator, "DELETE", "/api/delete", OllamaDelete},
 };
 
 template <size_t A, size_t B>

@@ -82,7 +82,12 @@ void LoadingPipeline::On(const serve::JobNews& news) {
   const auto found = jobs_.find(news.job);
   if (found == jobs_.end()) return;  // its client has gone
   const JobProgress progress = found->second;
-  if (news.done) jobs_.erase(found);
+  if (news.done) {
+    jobs_.erase(found);
+    metrics_.jobs.Set(static_cast<double>(jobs_.size()));
+    constexpr int kTooLarge = static_cast<int>(absl::StatusCode::kResourceExhausted);
+    if (news.code == kTooLarge) metrics_.pulls_too_large.Add();
+  }
   progress(news);
 }
 
@@ -160,6 +165,7 @@ std::unique_ptr<ControlTask> LoadingPipeline::StartJob(OrderKind kind, const std
                                                        JobProgress progress,
                                                        std::optional<ApiError>& refused) {
   if (jobs_.size() >= serve::kMaxJobs) {
+    metrics_.jobs_refused.Add();
     refused = ApiError{
         ApiCode::kUnavailable,
         std::to_string(serve::kMaxJobs) + " pulls and removals are under way already", "", 5000};
@@ -167,9 +173,13 @@ std::unique_ptr<ControlTask> LoadingPipeline::StartJob(OrderKind kind, const std
   }
   const uint64_t id = ++last_job_;
   jobs_[id] = std::move(progress);
-  runtime_.order({kind, name, id});
-  return std::make_unique<Task>([this, id, kind] {
-    if (jobs_.erase(id) == 0 || kind != OrderKind::kPull) return;
+  metrics_.jobs.Set(static_cast<double>(jobs_.size()));
+  const bool pull = kind == OrderKind::kPull;
+  runtime_.order({kind, name, id, pull ? options_.max_pull_bytes : 0});
+  return std::make_unique<Task>([this, id, pull] {
+    if (jobs_.erase(id) == 0) return;
+    metrics_.jobs.Set(static_cast<double>(jobs_.size()));
+    if (!pull) return;
     runtime_.order({OrderKind::kCancel, "", id});
   });
 }

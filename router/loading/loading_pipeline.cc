@@ -72,7 +72,16 @@ LoadingMetrics::LoadingMetrics(Metrics& metrics)
       held(metrics.AddGauge(
           {"quire_router_load_queue_requests", "Requests that wait for their models to load."})),
       loaded(metrics.AddGauge(
-          {"quire_router_models_loaded", "Models of this machine that are loaded."})) {}
+          {"quire_router_models_loaded", "Models of this machine that are loaded."})),
+      jobs(metrics.AddGauge({"quire_router_model_jobs",
+                             "Pulls and removals that clients asked for and that are under way."})),
+      jobs_refused(metrics.AddCounter(
+          {"quire_router_model_jobs_refused_total",
+           "Pulls and removals refused since the most that may run were under way."})),
+      pulls_too_large(metrics.AddCounter(
+          {"quire_router_pulls_too_large_total",
+           "Pulls of models that have more than --max-pull-bytes, or than the disk has room "
+           "for."})) {}
 
 LoadingPipeline::LoadingPipeline(Pipeline& inner, LoadingOptions options, LoadingRuntime runtime)
     : inner_(inner),
@@ -95,7 +104,7 @@ RequestId LoadingPipeline::Start(GenerateRequest request, ResponseSink* sink) {
   live.model = RequestedName(request.model);
   live.request = std::move(request);
   if (live.model.empty()) {
-    if (OnlyKept()) {
+    if (MayBeBehind(live.request.model)) {
       Launch(live);
     } else {
       FailLater(id, NotHere(live.request.model));
@@ -229,7 +238,7 @@ void LoadingPipeline::Detokenize(TextAsk by, std::vector<TokenId> ids, Detokeniz
 // A text needs no worker once this router has seen the model; until then its client comes again.
 std::optional<ApiError> LoadingPipeline::WakeForText(const std::string& name) {
   const std::string model = RequestedName(name);
-  if (model.empty()) return OnlyKept() ? std::nullopt : std::optional(NotHere(name));
+  if (model.empty()) return MayBeBehind(name) ? std::nullopt : std::optional(NotHere(name));
   const std::vector<ModelEntry> known = inner_.Models();
   const bool seen = std::any_of(known.begin(), known.end(),
                                 [&](const ModelEntry& entry) { return entry.name == model; });
@@ -254,15 +263,16 @@ std::string LoadingPipeline::RequestedName(const std::string& name) const {
   // The workers of the model that `quire serve` keeps may have names of their own for it.
   const auto kept = std::find_if(models.begin(), models.end(),
                                  [](const auto& one) { return one.second.news.kept; });
-  if (kept == models.end()) return "";
+  if (kept == models.end() || removed_.contains(name)) return "";
   const std::vector<ModelEntry> known = inner_.Models();
   const bool served = std::any_of(known.begin(), known.end(),
                                   [&](const ModelEntry& entry) { return entry.name == name; });
   return served ? kept->first : "";
 }
 
-bool LoadingPipeline::OnlyKept() const {
-  return std::all_of(shelf_.models().begin(), shelf_.models().end(),
+bool LoadingPipeline::MayBeBehind(const std::string& name) const {
+  return !removed_.contains(name) &&
+         std::all_of(shelf_.models().begin(), shelf_.models().end(),
                      [](const auto& one) { return one.second.news.kept; });
 }
 
@@ -338,6 +348,11 @@ void LoadingPipeline::On(const serve::ModelNews& news) {
   if (!shelf_.Heard(news, Now())) {
     runtime_.logger.Warning("a model is left out: there are too many", {{"model", news.name}});
     return;
+  }
+  removed_.erase(news.name);
+  if (news.gone) {
+    if (removed_.size() >= serve::kMaxModels) removed_.erase(removed_.begin());
+    removed_.insert(news.name);
   }
   if (news.state != ModelState::kReady) {
     ready_since_.erase(news.name);

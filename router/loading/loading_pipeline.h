@@ -13,6 +13,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct LoadingOptions {
   ShelfLimits shelf;
   uint32_t max_held = 512;
   Micros load_timeout = 300 * kMicrosPerSecond;
+  int64_t max_pull_bytes = int64_t{200} << 30;  // of a model that a client pulls
   std::map<std::string, std::string> aliases = {};
 };
 
@@ -39,6 +41,9 @@ struct LoadingMetrics {
   Counter& refused;
   Gauge& held;
   Gauge& loaded;
+  Gauge& jobs;
+  Counter& jobs_refused;
+  Counter& pulls_too_large;
 };
 
 // The outside of a LoadingPipeline; outlives it.
@@ -120,7 +125,8 @@ class LoadingPipeline final : public Pipeline, public ModelControl {
 
   // The shelf's name of the model that a client names; empty: it has none.
   std::string RequestedName(const std::string& name) const;
-  bool OnlyKept() const;
+  // Of a name that the shelf does not have: only the pipeline behind knows whether it is served.
+  bool MayBeBehind(const std::string& name) const;
   // Nothing is loaded, and what is asked for will be.
   bool LoadsOnDemand() const;
   // The pipeline behind has a worker of the loaded model, or must cope without.
@@ -155,6 +161,7 @@ class LoadingPipeline final : public Pipeline, public ModelControl {
   std::map<uint64_t, JobProgress> jobs_;
   std::vector<serve::WorkerPlace> named_;      // workers of all models
   std::map<std::string, Micros> ready_since_;  // of loaded models; 0: attached
+  std::set<std::string> removed_;              // names of models that were of this machine
   std::vector<std::string> slept_;             // what the last Sleep unloaded
   RequestId last_id_ = 0;
   uint64_t last_job_ = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "common/ascii.h"
 #include "common/wire/sampling.h"
 #include "router/chat/constraint_fields.h"
 #include "router/chat/sampling_fields.h"
@@ -348,6 +349,14 @@ void SettlePrompt(Draft& draft) {
   generate.prompt = std::move(chat);
 }
 
+// "hf:a/b" and "hf.co/a/b" without their beginning; other names as they are.
+std::string_view WithoutHub(std::string_view name) {
+  for (const std::string_view hub : {"hf:", "hf.co/"}) {
+    if (name.starts_with(hub)) return name.substr(hub.size());
+  }
+  return name;
+}
+
 }  // namespace
 
 std::optional<ApiError> ReadRequest(Kind kind, std::string_view body, const RequestLimits& limits,
@@ -393,7 +402,7 @@ ApiError InClientsWords(Kind kind, ApiError error) {
   return error;
 }
 
-std::optional<ApiError> ReadModelName(std::string_view body, std::string& out) {
+std::optional<ApiError> ReadModelName(std::string_view body, std::string& out, bool* stream) {
   json::Limits limits;
   limits.max_bytes = kMaxSmallBodyBytes;
   const absl::StatusOr<Value> value = json::Parse(body, limits);
@@ -403,13 +412,52 @@ std::optional<ApiError> ReadModelName(std::string_view body, std::string& out) {
                         (value.ok() ? "" : ": " + StatusMessage(value.status())),
                     "", 0};
   }
+  const json::Object& object = value->get_object();
+  const Value* streams = stream == nullptr ? nullptr : json::Find(object, "stream");
+  if (streams != nullptr && !streams->is_null()) {
+    if (auto problem = ReadBool(*streams, "stream", *stream)) return problem;
+  }
   for (const std::string_view field : {"model", "name"}) {
-    const Value* name = json::Find(value->get_object(), field);
+    const Value* name = json::Find(object, field);
     if (name == nullptr || name->is_null()) continue;
     if (auto problem = ReadName(*name, field, out)) return problem;
     if (!out.empty()) return std::nullopt;
   }
   return InvalidField("model", "is missing; /api/tags has the names");
+}
+
+std::optional<ApiError> CheckPullName(std::string_view name) {
+  const auto plain = [](std::string_view text, std::string_view marks) {
+    return !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
+      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+             marks.find(c) != std::string_view::npos;
+    });
+  };
+  const std::string_view rest = WithoutHub(name);
+  const bool of_hub = rest.size() < name.size();
+  const bool first_is_plain = plain(rest.substr(0, 1), "");
+  const bool fits = name.size() <= kMaxPullNameBytes && rest.find("..") == std::string_view::npos &&
+                    first_is_plain && plain(rest, of_hub ? "-_.:/+" : "-_.:");
+  if (fits) return std::nullopt;
+  return InvalidField("model",
+                      "may be a short name, which `quire pull` lists, or hf:ORG/REPO; other places "
+                      "are for `quire pull` on the machine itself");
+}
+
+std::vector<std::string> ServedNamesOf(std::string_view name) {
+  std::vector<std::string> names = {std::string(name)};
+  constexpr std::string_view kLatest = ":latest";
+  if (name.ends_with(kLatest)) names.emplace_back(name.substr(0, name.size() - kLatest.size()));
+  const std::string_view rest = WithoutHub(name);
+  if (rest.size() == name.size()) return names;
+  constexpr std::string_view kFile = ".gguf";
+  if (EndsWithIgnoringCase(rest, kFile)) {
+    const std::string_view file = rest.substr(rest.rfind('/') + 1);
+    names.emplace_back(file.substr(0, file.size() - kFile.size()));
+  } else {
+    names.emplace_back(rest.substr(0, rest.find(':')));
+  }
+  return names;
 }
 
 }  // namespace quire::ollama

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "router/chat/answer_events.h"
 #include "router/core/request_limits.h"
@@ -22,8 +24,17 @@ std::optional<ApiError> ReadRequest(Kind kind, std::string_view body, const Requ
 // An error of the pipeline, whose fields have other names there.
 ApiError InClientsWords(Kind kind, ApiError error);
 
-// The name in {"model": …}, or in {"name": …} of older clients, of a small body.
-std::optional<ApiError> ReadModelName(std::string_view body, std::string& out);
+// The name in {"model": …}, or in {"name": …} of older clients, of a small body; where it is asked
+// for, also {"stream": …}.
+std::optional<ApiError> ReadModelName(std::string_view body, std::string& out,
+                                      bool* stream = nullptr);
 inline constexpr size_t kMaxSmallBodyBytes = 64u << 10;
+
+// What a client may pull: a short name, or hf:ORG/REPO[:REVISION][/FILE.gguf], which may begin with
+// hf.co/ too.
+std::optional<ApiError> CheckPullName(std::string_view name);
+inline constexpr size_t kMaxPullNameBytes = 512;
+// The served names that a model of such a name may have, likeliest first.
+std::vector<std::string> ServedNamesOf(std::string_view name);
 
 }  // namespace quire::ollama

@@ -13,6 +13,7 @@ import pytest
 import random_model
 from conformance_test import HERE, checks_of, node, outcomes, python
 from harness import DEMO, ROOT, Server, expect
+from hub import Hub, Repo
 from mock_fleet import MockWorkers, Router
 
 AGENTS = ROOT / "tests" / "conformance" / "agents"
@@ -56,11 +57,14 @@ def enforced(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def steered(tmp_path_factory):
-    """The same, whose thoughts a client may switch off, and which it may load and unload."""
+    """The same, whose thoughts a client may switch off, which it may load and unload, and a hub to pull from."""
     folder = random_model.make("qwen3", tmp_path_factory.mktemp("random"))
-    with Server(f"--served-model-name={MODEL}", "--max-model-len=4096", model=folder) as server:
-        server.http, server.said = f"127.0.0.1:{server.port}", {}
-        yield server
+    files = {path.name: path.read_bytes() for path in DEMO.iterdir() if path.suffix in (".json", ".safetensors", ".jinja")}
+    with Hub({"org/demo": Repo(files), "org/elsewhere": Repo(files, {"model.safetensors"})}) as hub:
+        home = {"HOME": str(tmp_path_factory.mktemp("home")), "HF_ENDPOINT": hub.url}
+        with Server(f"--served-model-name={MODEL}", "--max-model-len=1024", model=folder, env=home) as server:
+            server.http, server.said = f"127.0.0.1:{server.port}", {}
+            yield server
 
 
 CLIENTS = {  # script → its command line
@@ -71,10 +75,12 @@ CLIENTS = {  # script → its command line
     "ollama_client.py": lambda at: python("venv-ollama", "ollama_client.py", f"http://{at.http}", MODEL),
     "ollama_client.mjs": lambda at: ["node", HERE / "ollama_client.mjs", OLLAMA_MODULES, f"http://{at.http}", MODEL],
     "ollama_serve_client.py": lambda at: python("venv-ollama", "ollama_serve_client.py", f"http://{at.http}", MODEL),
+    "ollama_serve_client.mjs": lambda at: ["node", HERE / "ollama_serve_client.mjs", OLLAMA_MODULES, f"http://{at.http}"],
     "tools_client.py": lambda at: python("venv-agents", "tools_client.py", f"http://{at.http}", MODEL),
     "tools_client.mjs": lambda at: node("tools_client.mjs", f"http://{at.http}", MODEL, AI_MODULES),
 }
-FIXTURES = {"tools_client.py": "enforced", "tools_client.mjs": "enforced", "ollama_serve_client.py": "steered"}
+FIXTURES = {"tools_client.py": "enforced", "tools_client.mjs": "enforced", "ollama_serve_client.py": "steered",
+            "ollama_serve_client.mjs": "steered"}
 
 
 @pytest.mark.parametrize("script, check", [(script, check) for script in CLIENTS for check in checks_of(script)])

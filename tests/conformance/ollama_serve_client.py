@@ -35,6 +35,14 @@ def seconds_left():
     return (running()[MODEL].expires_at - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
 
 
+def refused(call, *args):
+    try:
+        call(*args)
+    except ollama.ResponseError as error:
+        return error
+    raise AssertionError(f"nothing was refused: {args}")
+
+
 @check
 def a_schema_is_the_format_of_the_answer():
     schema = Animal.model_json_schema()
@@ -75,6 +83,35 @@ def a_model_is_loaded_kept_and_unloaded():
     assert [model.model for model in client.list().models] == [MODEL], "it is still a model of this machine"
     answer = client.generate(MODEL, "x", options={"num_predict": 1})
     assert answer.eval_count == 1 and MODEL in running(), answer
+
+
+@check
+def a_model_is_pulled_used_and_deleted():
+    parts = list(client.pull("hf:org/demo", stream=True))
+    assert parts[-1].status == "success" and any(part.total and part.completed == part.total for part in parts), parts
+    assert client.pull("hf:org/demo").status == "success", "it is there already"
+    assert {model.model for model in client.list().models} == {MODEL, "org/demo"}
+    answer = client.generate("hf:org/demo", "Tell me a story", options={"num_predict": 8})
+    assert answer.eval_count == 8 and set(running()) == {MODEL, "org/demo"}, (answer, running())
+    assert client.generate(MODEL, "x", options={"num_predict": 1}).eval_count == 1, "the first model is still served"
+    assert client.delete("org/demo").status == "success"
+    assert [model.model for model in client.list().models] == [MODEL]
+    assert refused(client.delete, "org/demo").status_code == 404
+    assert refused(client.generate, "org/demo", "x").status_code == 404
+
+
+@check
+def what_a_client_may_not_pull_is_refused():
+    for name in ("https://127.0.0.1/m.gguf", "/etc/passwd", "--connections=1", "s3://bucket/m", "../demo"):
+        error = refused(client.pull, name)
+        assert error.status_code == 400 and error.error.startswith("model: may be a short name"), error
+    assert refused(client.pull, "hf:org/absent").status_code == 404
+    error = refused(client.pull, "no-such-model")
+    assert error.status_code == 404 and "catalogue" in error.error, error
+    error = refused(client.pull, "hf:org/elsewhere")  # whose weights are on another host of this network
+    assert error.status_code == 403 and "private network" in error.error, error
+    error = refused(client.delete, MODEL)
+    assert error.status_code == 400 and "was not pulled" in error.error, error
 
 
 run_all("ollama_serve")

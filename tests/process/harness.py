@@ -137,8 +137,8 @@ def listening_ports(pid):
 class Server:
     """`quire serve` with ports chosen by the system."""
 
-    def __init__(self, *args, model=DEMO):
-        self.process = Process([BIN / "quire", "serve", model, "--port=0", "--grpc-port=0", *args])
+    def __init__(self, *args, model=DEMO, env=None):
+        self.process = Process([BIN / "quire", "serve", model, "--port=0", "--grpc-port=0", *args], env=env)
         try:
             line = self.process.wait_for_line("ready: http://")
         except Failure:

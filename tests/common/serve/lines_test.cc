@@ -27,14 +27,16 @@ TEST(ServeLines, NewsOfAModelComesBackAsItWas) {
 }
 
 TEST(ServeLines, JobsAndOrdersComeBack) {
-  const auto job = ReadNews(LineOf(JobNews{7, "pulling", 10, 5, true, "no"}));
+  const auto job = ReadNews(LineOf(JobNews{7, "pulling", 10, 5, true, "no", 16}));
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(std::get<JobNews>(*job).completed, 5);
   EXPECT_EQ(std::get<JobNews>(*job).error, "no");
-  const auto order = ReadOrder(LineOf(Order{OrderKind::kPull, "hf:a/b", 9}));
+  EXPECT_EQ(std::get<JobNews>(*job).code, 16);
+  const auto order = ReadOrder(LineOf(Order{OrderKind::kPull, "hf:a/b", 9, 1000}));
   ASSERT_TRUE(order.ok()) << order.status();
   EXPECT_EQ(order->kind, OrderKind::kPull);
   EXPECT_EQ(order->job, 9u);
+  EXPECT_EQ(order->most_bytes, 1000);
 }
 
 TEST(ServeLines, WrongLinesAreRefusedByTheirMember) {
@@ -45,6 +47,7 @@ TEST(ServeLines, WrongLinesAreRefusedByTheirMember) {
       {"{\"model\":\"a\",\"state\":\"ready\",\"file_bytes\":-1}", "file_bytes"},
       {"{\"model\":\"a\",\"state\":\"ready\",\"workers\":[1]}", "workers"},
       {"{\"job\":\"x\"}", "job"},
+      {"{\"job\":1,\"code\":17}", "code"},
   };
   for (const auto& [line, member] : cases) {
     const auto read = ReadNews(line);

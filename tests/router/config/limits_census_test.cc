@@ -36,6 +36,8 @@ constexpr char kRates[] = "Http2Guard.BurstAtTheLimitPassesAndOneMoreDoesNot";
 constexpr Limit kLimits[] = {
     {"--max-load-queue", "quire_router_load_queue_refusals_total ",
      "ShortQueue.AtTheLimitRequestsWaitAndOneMoreIsRefusedAndCounted"},
+    {"--max-pull-bytes", "quire_router_pulls_too_large_total ",
+     "SmallPulls.ThePullGetsItsLimitAndOneThatIsTooLargeIsCounted"},
     {"--max-loaded-models", "quire_router_models_loaded ",
      "OneLoaded.ModelsAtTheLimitStayAndOneMoreTakesAnIdlePlace"},
     {"--max-tls-handshakes", "quire_router_tls_handshakes_evicted_total ",

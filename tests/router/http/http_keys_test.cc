@@ -141,6 +141,8 @@ TEST(HttpKeys, RoutesThatLoadAndPullModelsAreForOperatorsAndOnMachinesAlone) {
       {"POST", "/sleep"},
       {"POST", "/wake_up"},
       {"GET", "/is_sleeping"},
+      {"POST", "/api/pull"},
+      {"DELETE", "/api/delete"},
   };
   std::set<std::pair<std::string_view, std::string_view>> only;
   for (const Route& route : MachineRoutes().routes) only.insert({route.method, route.path});
@@ -154,8 +156,9 @@ TEST(HttpKeys, RoutesThatLoadAndPullModelsAreForOperatorsAndOnMachinesAlone) {
     EdgeHarness edge({}, TestKeys());
     edge.OnLoop([&] { edge.services.routes = &MachineRoutes(); });
     for (const std::string& key : {std::string(), Bearer(kAcmeKey), Bearer("wrong-key")}) {
-      const std::string request =
-          method == "POST" ? EdgeHarness::Post(below, "{}", key) : EdgeHarness::Get(below, key);
+      std::string request = EdgeHarness::Get(below, key);
+      if (method == "POST") request = EdgeHarness::Post(below, "{}", key);
+      if (method == "DELETE") request.replace(0, 3, "DELETE");
       EXPECT_EQ(edge.Ask(request).status, 403) << below;
     }
   }

@@ -308,6 +308,123 @@ TEST_F(OllamaOnMachine, WithKeysClientsNeitherUnloadNorPin) {
   EXPECT_EQ(Asked(), Words{"load demo"});
 }
 
+serve::JobNews Progress(int64_t completed) {
+  serve::JobNews news;
+  news.status = "pulling";
+  news.total = 10;
+  news.completed = completed;
+  return news;
+}
+serve::JobNews Ended(const std::string& error = "", absl::StatusCode code = {}) {
+  serve::JobNews news;
+  news.done = true;
+  news.error = error;
+  news.code = static_cast<int>(code);
+  return news;
+}
+
+TEST_F(OllamaOnMachine, APullStreamsItsProgress) {
+  RawClient client = edge.Connect();
+  client.Send(EdgeHarness::Post("/api/pull", R"({"model":"hf:a/b"})"));
+  ASSERT_TRUE(edge.Eventually([&] { return models.jobs.contains("pull hf:a/b"); }));
+  edge.OnLoop([&] {
+    const JobProgress progress = models.jobs["pull hf:a/b"];
+    progress(Progress(4));
+    progress(Ended());
+  });
+  const RawResponse answer = client.ReadResponse();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.headers.at("content-type"), "application/x-ndjson");
+  EXPECT_EQ(answer.body,
+            "{\"status\":\"pulling\",\"total\":10,\"completed\":4}\n{\"status\":\"success\"}\n");
+}
+
+TEST_F(OllamaOnMachine, APullFailsWithAStatusOrInItsLastLine) {
+  const auto pull = [&](const std::string& stream, bool begun, const serve::JobNews& end) {
+    RawClient client = edge.Connect();
+    edge.OnLoop([&] { models.jobs.clear(); });
+    client.Send(EdgeHarness::Post("/api/pull", R"({"name":"tiny","stream":)" + stream + "}"));
+    EXPECT_TRUE(edge.Eventually([&] { return models.jobs.contains("pull tiny"); }));
+    edge.OnLoop([&] {
+      const JobProgress progress = models.jobs["pull tiny"];
+      if (begun) progress(Progress(1));
+      progress(end);
+    });
+    return client.ReadResponse();
+  };
+  const serve::JobNews absent = Ended("there is no such model", absl::StatusCode::kNotFound);
+  EXPECT_EQ(pull("false", true, Ended()).body, R"({"status":"success"})");
+  for (const char* stream : {"false", "true"}) {
+    const RawResponse answer = pull(stream, false, absent);
+    EXPECT_EQ(answer.status, 404) << stream;
+    EXPECT_EQ(answer.body, R"({"error":"there is no such model"})");
+  }
+  const RawResponse late = pull("true", true, absent);
+  EXPECT_EQ(late.status, 200);
+  EXPECT_EQ(LinesOf(late.body).back(), R"({"error":"there is no such model"})");
+  using Code = absl::StatusCode;
+  const std::pair<Code, int> statuses[] = {
+      {Code::kInvalidArgument, 400},   {Code::kAlreadyExists, 409}, {Code::kPermissionDenied, 403},
+      {Code::kResourceExhausted, 413}, {Code::kUnavailable, 503},   {Code::kDataLoss, 500},
+  };
+  for (const auto& [code, status] : statuses) {
+    EXPECT_EQ(pull("false", false, Ended("why", code)).status, status);
+  }
+}
+
+TEST_F(OllamaOnMachine, WhatAClientMayNotPullIsRefused) {
+  for (const char* name : {"https://host/m.gguf", "/etc/passwd", "--flag", "s3://b/m"}) {
+    const RawResponse answer = Post("/api/pull", std::string(R"({"model":")") + name + R"("})");
+    EXPECT_EQ(answer.status, 400) << name;
+    EXPECT_TRUE(answer.body.starts_with(R"({"error":"model: may be a short name)")) << answer.body;
+  }
+  EXPECT_EQ(Post("/api/pull", "{}").status, 400);
+  edge.OnLoop([&] { models.failure = ApiError{ApiCode::kUnavailable, "4 run already", "", 5000}; });
+  const RawResponse full = Post("/api/pull", R"({"model":"tiny"})");
+  EXPECT_EQ(full.status, 503);
+  EXPECT_EQ(full.headers.at("retry-after"), "5");
+  EXPECT_EQ(Asked(), Words{"pull tiny"});
+}
+
+TEST_F(OllamaOnMachine, AClientThatLeavesLeavesItsPull) {
+  {
+    RawClient client = edge.Connect();
+    client.Send(EdgeHarness::Post("/api/pull", R"({"model":"tiny"})"));
+    ASSERT_TRUE(edge.Eventually([&] { return !models.jobs.empty(); }));
+  }
+  EXPECT_TRUE(edge.Eventually([&] { return models.left == 1; }));
+}
+
+TEST_F(OllamaOnMachine, AModelIsUnloadedAndRemoved) {
+  const auto remove = [](const std::string& body) {
+    std::string request = EdgeHarness::Post("/api/delete", body);
+    return request.replace(0, 4, "DELETE");
+  };
+  const auto ends = [&](const serve::JobNews& end) {
+    RawClient client = edge.Connect();
+    edge.OnLoop([&] { models.jobs.clear(); });
+    client.Send(remove(R"({"model":"demo:latest"})"));
+    EXPECT_TRUE(edge.Eventually([&] { return models.jobs.contains("remove demo"); }));
+    edge.OnLoop([&] {
+      const JobProgress progress = models.jobs["remove demo"];
+      progress(end);
+    });
+    return client.ReadResponse();
+  };
+  const RawResponse removed = ends(Ended());
+  EXPECT_EQ(removed.status, 200);
+  EXPECT_EQ(removed.body, R"({"status":"success"})");
+  EXPECT_EQ(Asked(), (Words{"unload demo", "remove demo"}));
+  EXPECT_EQ(ends(Ended("it was not pulled", absl::StatusCode::kInvalidArgument)).status, 400);
+  EXPECT_EQ(edge.Ask(remove(R"({"model":"none"})")).status, 404);
+  EXPECT_EQ(edge.Ask(remove("{}")).status, 400);
+  Asked();
+  edge.OnLoop([&] { models.failure = ApiError{ApiCode::kConflict, "it is in use", "", 0}; });
+  const RawResponse busy = edge.Ask(remove(R"({"model":"demo"})"));
+  EXPECT_EQ(busy.status, 409);
+  EXPECT_EQ(Asked(), Words{"unload demo"});
+}
+
 TEST_F(OllamaOnMachine, ListsSayWhatTheMachineHas) {
   EXPECT_TRUE(Has(edge.Ask(EdgeHarness::Get("/api/tags")).body, R"("size":1000,)"));
   const std::string running = edge.Ask(EdgeHarness::Get("/api/ps")).body;

@@ -13,18 +13,22 @@ namespace {
 using serve::ModelState;
 using serve::OrderKind;
 
-// The pipeline behind, which serves "demo" once it is attached.
+// The pipeline behind, which serves one model once it is attached.
 class Behind final : public FakePipeline {
  public:
   using FakePipeline::FakePipeline;
   std::vector<ModelEntry> Models() const override {
-    return attached ? FakePipeline::Models() : std::vector<ModelEntry>();
+    std::vector<ModelEntry> models;
+    if (attached) models = FakePipeline::Models();
+    for (ModelEntry& model : models) model.name = serves;
+    return models;
   }
   void WorkersNamed(const std::string&, std::vector<std::string> targets) override {
     named = std::move(targets);
     attached = !named.empty();
   }
   bool attached = false;
+  std::string serves = "demo";
   std::vector<std::string> named;
 };
 
@@ -231,28 +235,40 @@ TEST_F(LoadingTest, ModelsThatAreNotLoadedAreListedWithTheirState) {
 }
 
 TEST_F(LoadingTest, TheKeptModelHasItsWorkersNamesAlsoBesideOthers) {
+  behind_.serves = "mine";
   serve::ModelNews kept;
   kept.name = "folder";
   kept.state = ModelState::kReady;
   kept.kept = true;
   kept.workers = {{"127.0.0.1:9", "127.0.0.1:8", "0"}};
-  Say("demo", ModelState::kAbsent);
-  serve::ModelNews gone;
-  gone.name = "demo";
-  gone.gone = true;
-  pipeline_.Heard(serve::News(gone));
   pipeline_.Heard(serve::News(kept));
   Run(0);
-  EXPECT_EQ(pipeline_.MachineName("demo"), "folder");
+  EXPECT_EQ(pipeline_.MachineName("mine"), "folder");
   std::string listed;
   for (const ModelEntry& entry : pipeline_.Models()) {
-    listed += entry.name + " " + std::string(entry.state) + " ";
+    listed += entry.name + " " + std::string(entry.state) + ", ";
   }
-  EXPECT_EQ(listed, "demo ready other absent ");
+  EXPECT_EQ(listed, "mine ready, demo absent, other absent, ");
   Sink sink;
-  Ask(sink);
-  Run(kMicrosPerSecond);
-  EXPECT_TRUE(sink.finished);
+  Ask(sink, "mine");
+  Run(0);
+  EXPECT_EQ(behind_.seen.size(), 1u) << "it does not wait for a worker of another name";
+  // The pipeline behind may know the name of a removed model for a while.
+  behind_.serves = "other";
+  serve::ModelNews gone;
+  gone.name = "other";
+  gone.gone = true;
+  pipeline_.Heard(serve::News(gone));
+  EXPECT_EQ(pipeline_.MachineName("other"), "");
+  gone.name = "demo";
+  pipeline_.Heard(serve::News(gone));
+  Sink removed;
+  Ask(removed, "other");
+  Run(0);
+  ASSERT_TRUE(removed.error.has_value());
+  EXPECT_EQ(removed.error->code, ApiCode::kNotFound);
+  Say("other", ModelState::kAbsent);
+  EXPECT_EQ(pipeline_.MachineName("other"), "other") << "it was pulled again";
 }
 
 TEST_F(LoadingTest, SleepUnloadsEverythingAndWakeUpLoadsItAgain) {
@@ -292,11 +308,41 @@ TEST_F(LoadingTest, JobsAtTheLimitRunAndOneMoreIsRefusedAndAPullEndsWithItsClien
       "hf:a/b", [](const serve::JobNews&) {}, refused);
   ASSERT_TRUE(refused.has_value());
   EXPECT_EQ(refused->code, ApiCode::kUnavailable);
+  EXPECT_NE(metrics_.Render().find("quire_router_model_jobs_refused_total 1\n"), std::string::npos);
   pipeline_.Heard(serve::News(serve::JobNews{orders_[0].job, "", 1, 1, true, ""}));
   EXPECT_EQ(news.size(), 1u);
   tasks.clear();
   EXPECT_EQ(orders_.size(), 2 * serve::kMaxJobs - 1) << "each other pull is cancelled";
   EXPECT_EQ(orders_.back().kind, OrderKind::kCancel);
+}
+
+class SmallPulls : public LoadingTest {
+ protected:
+  SmallPulls() : LoadingTest({.shelf = {}, .max_pull_bytes = 1000}) {}
+};
+
+// `quire pull` holds the size to it: tests/supply.
+TEST_F(SmallPulls, ThePullGetsItsLimitAndOneThatIsTooLargeIsCounted) {
+  std::optional<ApiError> refused;
+  std::vector<serve::JobNews> news;
+  const auto hear = [&](const serve::JobNews& one) { news.push_back(one); };
+  const auto task = pipeline_.Pull("hf:a/b", hear, refused);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(orders_.back().most_bytes, 1000);
+  EXPECT_NE(metrics_.Render().find("quire_router_model_jobs 1\n"), std::string::npos);
+  serve::JobNews end;
+  end.job = orders_.back().job;
+  end.done = true;
+  end.error = "has 1001 bytes";
+  end.code = static_cast<int>(absl::StatusCode::kResourceExhausted);
+  pipeline_.Heard(serve::News(end));
+  ASSERT_EQ(news.size(), 1u);
+  const std::string text = metrics_.Render();
+  EXPECT_NE(text.find("quire_router_pulls_too_large_total 1\n"), std::string::npos);
+  EXPECT_NE(text.find("quire_router_model_jobs 0\n"), std::string::npos);
+  const auto other = pipeline_.Remove("demo", hear, refused);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(orders_.back().most_bytes, 0);
 }
 
 TEST_F(LoadingTest, DrainingEndsWhatWaits) {

@@ -264,6 +264,43 @@ TEST(OllamaRequest, AModelsNameComesUnderTwoNames) {
   EXPECT_TRUE(ReadModelName(fits + " ", name));
 }
 
+TEST(OllamaRequest, APullSaysWhetherItStreams) {
+  std::string name;
+  bool stream = true;
+  EXPECT_FALSE(ReadModelName(R"({"name":"a","stream":null})", name, &stream));
+  EXPECT_TRUE(stream);
+  EXPECT_FALSE(ReadModelName(R"({"model":"a","stream":false})", name, &stream));
+  EXPECT_FALSE(stream);
+  EXPECT_TRUE(ReadModelName(R"({"model":"a","stream":1})", name, &stream));
+}
+
+TEST(OllamaRequest, OnlyShortNamesAndTheHubsArePulled) {
+  for (const char* name : {"qwen3:4b", "llama3.2", "hf:org/repo", "hf.co/org/repo:v1.0",
+                           "hf:org/repo:refs/pr/3/Model.Q4_K_M.gguf"}) {
+    EXPECT_FALSE(CheckPullName(name)) << name;
+  }
+  for (const char* name :
+       {"", "org/repo", "/etc/passwd", "./model", "../model", "hf:../x", "hf:org/../x", "hf:", "-x",
+        "--catalogue=/etc/passwd", "hf:-x", "https://host/m.gguf", "s3://bucket/m", "a b",
+        "http://127.0.0.1/m.gguf", "m.gguf#sha256", "a\nb", "hf:org/re po"}) {
+    const auto problem = CheckPullName(name);
+    ASSERT_TRUE(problem) << name;
+    EXPECT_EQ(problem->code, ApiCode::kInvalidArgument);
+    EXPECT_EQ(problem->message.find("model: may be a short name"), 0u);
+  }
+  EXPECT_FALSE(CheckPullName(std::string(kMaxPullNameBytes, 'a')));
+  EXPECT_TRUE(CheckPullName(std::string(kMaxPullNameBytes + 1, 'a')));
+}
+
+TEST(OllamaRequest, ServedNamesFollowFromWhereAModelCameFrom) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(ServedNamesOf("demo"), Names{"demo"});
+  EXPECT_EQ(ServedNamesOf("demo:latest"), (Names{"demo:latest", "demo"}));
+  EXPECT_EQ(ServedNamesOf("hf:org/repo"), (Names{"hf:org/repo", "org/repo"}));
+  EXPECT_EQ(ServedNamesOf("hf.co/org/repo:v1"), (Names{"hf.co/org/repo:v1", "org/repo"}));
+  EXPECT_EQ(ServedNamesOf("hf:org/repo/m.GGUF"), (Names{"hf:org/repo/m.GGUF", "m"}));
+}
+
 TEST(OllamaWords, DurationsAreGosOrSeconds) {
   constexpr int64_t kSecond = 1'000'000;
   const std::pair<const char*, int64_t> good[] = {

@@ -97,6 +97,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - {path: /v1, type: Prefix}
 - {path: /openai, type: Prefix}
 - {path: /v2, type: Prefix}
+- {path: /api, type: Prefix}
 - {path: /tokenize, type: Exact}
 - {path: /detokenize, type: Exact}
 - {path: /version, type: Exact}

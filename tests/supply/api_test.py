@@ -1,0 +1,89 @@
+"""Pulls over Ollama's API against a hub on loopback: what bounds them, and what ends them."""
+import http.client
+import json
+
+import pytest
+from harness import BIN, DEMO, Process, Server, expect, metric_in, wait_until
+from hub import Hub, Repo
+
+FILES = {path.name: path.read_bytes() for path in DEMO.iterdir() if path.suffix in (".json", ".safetensors", ".jinja")}
+MIB = 1 << 20
+
+
+@pytest.fixture
+def hub():
+    with Hub({"org/demo": Repo(FILES), "org/elsewhere": Repo(FILES, {"model.safetensors"})}) as hub:
+        yield hub
+
+
+def home(folder, hub):
+    return {"HOME": str(folder), "HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(folder / "hub")}
+
+
+def serving(folder, hub, *args):
+    return Server(*args, env=home(folder, hub))
+
+
+def pull(server, name):
+    return server.post("/api/pull", {"model": name, "stream": False})
+
+
+def test_a_model_at_the_limit_of_bytes_is_pulled_and_one_byte_more_is_refused_and_counted(folder, hub):
+    size = sum(len(data) for data in FILES.values())
+    with serving(folder, hub, f"--max-pull-bytes={size - 1}") as server:
+        status, answer = pull(server, "hf:org/demo")
+        expect(status == 413 and f"has {size} bytes" in answer["error"] and "--max-pull-bytes" in answer["error"], (status, answer))
+        expect(not list((folder / "hub").rglob("blobs/*")), "nothing was fetched")
+        expect(metric_in(server.get("/metrics")[1], "quire_router_pulls_too_large_total") == 1, "counted")
+    with serving(folder, hub, f"--max-pull-bytes={size}") as server:
+        expect(pull(server, "hf:org/demo") == (200, {"status": "success"}), "pulled")
+        status, answer = server.post("/api/generate", {"model": "org/demo", "prompt": "x", "stream": False, "options": {"num_predict": 2}})
+        expect(status == 200 and answer["eval_count"] == 2, answer)
+
+
+def test_no_redirect_leads_a_client_to_a_private_address(folder, hub):
+    with serving(folder, hub) as server:
+        status, answer = pull(server, "hf:org/elsewhere")
+        expect(status == 403 and "is an address of a private network" in answer["error"], (status, answer))
+        expect(not any(name == "storage" for name, *_ in hub.requests), "the other host was asked")
+    with Process([BIN / "quire", "pull", "hf:org/elsewhere"], env=home(folder, hub)) as by_hand:
+        expect(by_hand.wait() == 0, by_hand.output())  # whoever sits at the machine may
+
+
+def test_a_client_that_leaves_ends_its_pull(folder, hub):
+    hub.repos["org/slow"] = Repo({**FILES, "model.safetensors": bytes(64 * MIB)})
+    stuck, resolve = [], hub.resolve
+
+    def stick(request, name, revision, path):
+        if not path.endswith(".safetensors"):
+            return resolve(request, name, revision, path)
+        stuck.append(path)
+        request.send_response(206)
+        request.send_header("Content-Range", f"bytes 0-{4 * MIB - 1}/{64 * MIB}")
+        request.send_header("Content-Length", str(4 * MIB))
+        request.end_headers()
+        request.connection.recv(1)  # until the client has gone
+        request.close_connection = True
+        return None
+
+    hub.resolve = stick
+    with serving(folder, hub) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection.request("POST", "/api/pull", json.dumps({"model": "hf:org/slow"}), {"Content-Type": "application/json"})
+        wait_until(lambda: stuck and server.children("quire"), "the pull is under way")
+        connection.close()
+        wait_until(lambda: not server.children("quire"), "the pull has ended")
+        hub.resolve = resolve
+        expect(pull(server, "hf:org/demo")[0] == 200, "others are pulled")
+
+
+def test_the_model_that_serve_keeps_has_its_names_alone(folder, hub):
+    with serving(folder, hub, "--served-model-name=mine") as server:
+        expect(pull(server, "hf:org/demo")[0] == 200, "pulled")
+        models = {model["name"]: model for model in json.loads(server.get("/api/tags")[1])["models"]}
+        expect(set(models) == {"mine", "org/demo"}, models)
+        for name in models:
+            status, answer = server.post("/api/generate", {"model": name, "prompt": "x", "stream": False, "options": {"num_predict": 2}})
+            expect(status == 200 and answer["eval_count"] == 2, answer)
+        found = {model["id"]: model["model_ids"] for model in json.loads(server.get("/v1/models")[1])["data"]}
+        expect(len(found["mine"]) == 1 and set(found) == set(models), found)
