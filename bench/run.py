@@ -118,6 +118,16 @@ def bench_speculation(args):
         "results": speculation.run(str(gemma()), args.cycles)})
 
 
+def bench_adapters(args):
+    """Tokens/s of rows with adapters over rows without, and what an adapter adds to a start."""
+    import adapters
+    record("adapters", {
+        "model": "gemma3-270m Q4_K_M", "unit": "tokens/s",
+        "workload": f"96 greedy tokens of each stream; adapters of rank {adapters.RANK} on all projections, a different one "
+        "for each row; base and adapters in turns on one server, tokens equal from cycle to cycle",
+        "results": adapters.run(str(gemma()), args.cycles)})
+
+
 # A pass is far shorter than the turn that another process would take from it.
 def pass_priority():
     """What is put before the command; nothing where the machine does not give it."""

@@ -19,6 +19,7 @@ BENCHES = {
     "activations": Bench("activations", ("kernels/cpu",)),
     "serve": Bench("serve", (*CPU, *ENGINE, *ROUTER, *WIRE)),
     "speculation": Bench("speculation", ("worker/draft", *CPU, *ENGINE)),
+    "adapters": Bench("adapters", ("worker/adapters", *CPU, *ENGINE)),
     "start": Bench("start", ("worker/load", "worker/main.cc", "worker/loaded_worker.cc", "cli/serve/serve.cc")),
     "sampling": Bench("sampling", ("kernels/sampling", "worker/sample")),
     "dialects": Bench("dialects", ("common/dialect",)),

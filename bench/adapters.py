@@ -1,0 +1,103 @@
+"""Tokens per second of requests that each name an adapter over those that name the base, on one server in turns: 32
+adapters in 32 rows, and one in one row. Adapters are random, of rank 16, on all seven projections of each layer."""
+import asyncio
+import json
+import pathlib
+import statistics
+import struct
+import sys
+import tempfile
+import time
+
+import numpy
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "fault"))
+sys.path.insert(0, str(ROOT / "tests" / "process"))
+from client import ask  # noqa: E402
+from harness import Server  # noqa: E402
+
+RANK, ADAPTERS = 16, 32
+# Gemma 3 270M: inputs and outputs of each projection.
+LAYERS = 18
+PROJECTIONS = {"self_attn.q_proj": (640, 1024), "self_attn.k_proj": (640, 256), "self_attn.v_proj": (640, 256),
+               "self_attn.o_proj": (1024, 640), "mlp.gate_proj": (640, 2048), "mlp.up_proj": (640, 2048),
+               "mlp.down_proj": (2048, 640)}
+
+
+def write_adapter(folder, seed):
+    """A folder as PEFT saves it, of float16 numbers."""
+    folder.mkdir()
+    random = numpy.random.default_rng(seed)
+    tensors = {}
+    for layer in range(LAYERS):
+        for projection, (inputs, outputs) in PROJECTIONS.items():
+            name = f"base_model.model.model.layers.{layer}.{projection}"
+            tensors[f"{name}.lora_A.weight"] = random.standard_normal((RANK, inputs)) / inputs ** 0.5
+            tensors[f"{name}.lora_B.weight"] = random.standard_normal((outputs, RANK)) * 0.01
+    header, data = {}, b""
+    for name, value in tensors.items():
+        packed = value.astype(numpy.float16).tobytes()
+        header[name] = {"dtype": "F16", "shape": list(value.shape), "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
+    text = json.dumps(header).encode()
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    (folder / "adapter_config.json").write_text(json.dumps({
+        "peft_type": "LORA", "r": RANK, "lora_alpha": RANK, "bias": "none",
+        "target_modules": sorted(name.split(".")[1] for name in PROJECTIONS)}))
+    return folder
+
+
+async def together(port, requests):
+    begin = time.perf_counter()
+    answers = await asyncio.gather(*(ask(port, body) for body in requests))
+    took = time.perf_counter() - begin
+    for answer in answers:
+        if answer.error or not answer.done:
+            raise SystemExit(f"adapters: {answer.error}: the run is void")
+    return sum(answer.count() for answer in answers) / took, [answer.result() for answer in answers]
+
+
+def requests_of(names, tokens, salt):
+    return [{"model": name, "prompt": f"A story of number {i}, told on a cold day, begins with", "max_tokens": tokens,
+             "ignore_eos": True, "temperature": 0, "cache_salt": salt} for i, name in enumerate(names)]
+
+
+def seconds_to_ready(model, *flags):
+    begin = time.perf_counter()
+    with Server(*flags, model=model):
+        return time.perf_counter() - begin
+
+
+def run(model, cycles, tokens=96):
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = [write_adapter(pathlib.Path(scratch) / f"a{i}", i) for i in range(ADAPTERS)]
+        flags = ["--enable-lora", f"--max-loras={ADAPTERS}", f"--max-lora-rank={RANK}"]
+        named = [*flags, *(f"--lora-modules={folder.name}={folder}" for folder in folders)]
+        table = {}
+        with Server(*named, model=model) as server:
+            for rows in (ADAPTERS, 1):
+                base, adapted, ratios = [], [], []
+                for cycle in range(cycles + 1):
+                    sides = {"base": [server.model] * rows, "adapters": [folder.name for folder in folders[:rows]]}
+                    found = {}
+                    for side in (("base", "adapters") if cycle % 2 else ("adapters", "base")):
+                        found[side] = asyncio.run(together(server.port, requests_of(sides[side], tokens, f"{side}{cycle}")))
+                    if cycle == 0:
+                        first = found
+                        continue
+                    if any(found[side][1] != first[side][1] for side in sides):
+                        raise SystemExit("adapters: other tokens than in the first cycle: the run is void")
+                    if found["base"][1][0] == found["adapters"][1][0]:
+                        raise SystemExit("adapters: an adapter changes nothing: the run is void")
+                    base.append(found["base"][0])
+                    adapted.append(found["adapters"][0])
+                    ratios.append(adapted[-1] / base[-1])
+                    print(f"{rows} rows: {adapted[-1]:.1f} over {base[-1]:.1f} tokens/s, {ratios[-1]:.2f}", flush=True)
+                table[f"{rows} adapters in {rows} rows"] = {
+                    "base": statistics.median(base), "adapters": statistics.median(adapted),
+                    "ratio": {"median": round(statistics.median(ratios), 3), "min": round(min(ratios), 3),
+                              "max": round(max(ratios), 3), "n": len(ratios)}}
+        starts = [(seconds_to_ready(model, *named) - seconds_to_ready(model, *flags)) / ADAPTERS for _ in range(max(3, cycles))]
+        table["milliseconds that one adapter adds to a start"] = round(1000 * statistics.median(starts), 1)
+        return table
