@@ -282,6 +282,9 @@ void RouterProcess::State::MakeServices() {
   http_services->fleet_is_open = !keys->required() && IsLoopback(config.front.host);
   http_services->guards_own_machine = http_services->fleet_is_open;
   http_services->allowed_hosts = config.allowed_hosts;
+  http_services->request_view = [this](const std::string& id) {
+    return RequestView(served(), *recent, executor, id);
+  };
   if (config.responses_store.value > 0) http_services->responses = kept_responses.get();
   if (loading != nullptr) {
     http_services->models = loading.get();

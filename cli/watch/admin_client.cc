@@ -10,10 +10,6 @@ namespace {
 
 // The one word of the file.
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
-  if (path.empty()) {
-    return InvalidArgument(
-        "--admin-token-file is missing: the file that the router was given under that name");
-  }
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxTokenFileBytes, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -34,7 +30,8 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
 
 void AddAdminFlags(AdminOptions& options, config::Schema& schema, const char* default_url) {
   schema.Add({.name = "admin-url",
-              .help = "The router's admin port (--admin-port), on the machine where it runs.",
+              .help = "The router's admin port (--admin-port), or, of a router without keys on "
+                      "loopback, its own port.",
               .target = &options.url,
               .default_text = default_url});
   schema.Add({.name = "admin-token-file",
@@ -49,13 +46,20 @@ absl::StatusOr<std::string> AskAdmin(const AdminOptions& options, const std::str
   client::HttpRequest request;
   request.path = path;
   QUIRE_ASSIGN_OR_RETURN(const client::Url url, client::ParseUrl(options.url));
-  QUIRE_ASSIGN_OR_RETURN(request.api_key, ReadToken(options.token_file));
+  if (!options.token_file.empty()) {
+    QUIRE_ASSIGN_OR_RETURN(request.api_key, ReadToken(options.token_file));
+  }
   QUIRE_ASSIGN_OR_RETURN(
       client::HttpAnswer answer,
       client::Exchange(url, request, cancelled, [](std::string_view) { return true; }));
   if (answer.status == 200) return std::move(answer.body);
   const std::string said = PlainText(ErrorOf(answer.body, answer.status), 300);
   if (answer.status == 404) return absl::NotFoundError(AbslView(said));
+  if (options.token_file.empty() && (answer.status == 401 || answer.status == 403)) {
+    return InvalidArgument("--admin-token-file is missing: " + options.url +
+                           " asks for the token of operators: give the file that the router was "
+                           "given under that name, and the port of --admin-port as --admin-url");
+  }
   return InvalidArgument("--admin-url " + options.url + ": " + said);
 }
 

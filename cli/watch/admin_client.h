@@ -15,8 +15,8 @@ namespace quire::cli {
 inline constexpr size_t kMaxTokenFileBytes = 4096;
 
 struct AdminOptions {
-  std::string url;  // empty: not asked
-  std::string token_file;
+  std::string url;         // empty: not asked
+  std::string token_file;  // empty: no token is sent
 };
 
 // --admin-url and --admin-token-file.

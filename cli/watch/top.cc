@@ -1,4 +1,5 @@
 // `quire top`: a live table of a server's workers, queues, batches, caches and tokens.
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -53,6 +54,13 @@ absl::StatusOr<std::unique_ptr<Look>> LookAt(const AskOptions& server,
   return look;
 }
 
+// Of the terminal; elsewhere lines are as long as they need to be.
+size_t Columns() {
+  winsize size = {};
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : TopInput::kWide;
+}
+
 // False when interrupted.
 bool Sleep(int64_t milliseconds, const std::atomic<bool>& interrupted) {
   const Clock::time_point until = Clock::now() + std::chrono::milliseconds(milliseconds);
@@ -84,8 +92,8 @@ class Screen {
 absl::StatusOr<std::string> Picture(const TopArguments& top, const Look& before, const Look& after,
                                     const std::atomic<bool>& interrupted) {
   const std::chrono::duration<double> seconds = after.at - before.at;
-  TopInput input{
-      top.server.url, before.metrics, after.metrics, std::max(seconds.count(), 1e-3), {}};
+  TopInput input{top.server.url, before.metrics, after.metrics, std::max(seconds.count(), 1e-3), {},
+                 Columns()};
   if (!top.admin.url.empty()) {
     QUIRE_ASSIGN_OR_RETURN(const std::string body,
                            AskAdmin(top.admin, "/admin/workers", interrupted));

@@ -1,6 +1,7 @@
 #include "cli/watch/top_view.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdarg>
 #include <cstdio>
 
@@ -37,28 +38,46 @@ std::string Quantile(const TopInput& input, std::string_view name, double q) {
   return seconds < 0 ? "-" : MillisText(seconds * 1000);
 }
 
-std::string Name(const std::string& name) {
+// How wide the tables are.
+struct Widths {
+  explicit Widths(size_t columns)
+      : whole(columns >= kWholeTable),
+        name(columns >= kNarrow ? kNameWidth
+                                : std::max(kLeastName, columns - std::min(columns, kBesideName))) {}
+
+  static constexpr size_t kWholeTable = 84;
+  static constexpr size_t kNarrow = 64;
+  static constexpr size_t kBesideName = 36;  // state, batch, queue and cache
+  static constexpr size_t kLeastName = 8;
+  bool whole;
+  size_t name;
+};
+
+// As wide as a column of names.
+std::string Name(const std::string& name, size_t width) {
   std::string plain = PlainText(name, name.size());
-  if (plain.size() > kNameWidth) plain = "…" + plain.substr(plain.size() - (kNameWidth - 1));
+  if (plain.size() > width) return "…" + plain.substr(plain.size() - (width - 1));
+  plain.resize(width, ' ');
   return plain;
 }
 
 void AppendSummary(const TopInput& input, std::string& out) {
   const MetricsText& now = input.after;
-  Append(out, "requests     %s live, %s queued, %s/s ended, %s/s refused\n",
+  const char* const part = input.columns < Widths::kNarrow ? "\n             " : ", ";
+  Append(out, "requests     %s live, %s queued%s%s/s ended, %s/s refused\n",
          CountText(now.Sum("quire_router_live_requests")).c_str(),
-         CountText(now.Sum("quire_router_queued_requests")).c_str(),
+         CountText(now.Sum("quire_router_queued_requests")).c_str(), part,
          NumberText(Rate(input, "quire_router_requests_total")).c_str(),
          NumberText(Rate(input, "quire_router_refused_requests_total")).c_str());
   const double prompt = Rate(input, "quire_router_prompt_tokens_total");
-  Append(out, "tokens       %s/s out, %s/s in, of these %s from caches\n",
+  Append(out, "tokens       %s/s out, %s/s in%sof these %s from caches\n",
          CountText(Rate(input, "quire_router_generation_tokens_total")).c_str(),
-         CountText(prompt).c_str(),
+         CountText(prompt).c_str(), part,
          Share(Rate(input, "quire_router_cached_tokens_total"), prompt).c_str());
   constexpr std::string_view kFirst = "quire_router_time_to_first_token_seconds";
   constexpr std::string_view kGap = "quire_router_inter_token_gap_seconds";
-  Append(out, "first token  p50 %s, p95 %s; gap p50 %s, p95 %s\n",
-         Quantile(input, kFirst, 0.5).c_str(), Quantile(input, kFirst, 0.95).c_str(),
+  Append(out, "first token  p50 %s, p95 %s%sgap p50 %s, p95 %s\n",
+         Quantile(input, kFirst, 0.5).c_str(), Quantile(input, kFirst, 0.95).c_str(), part,
          Quantile(input, kGap, 0.5).c_str(), Quantile(input, kGap, 0.95).c_str());
   const double moved = now.Sum("quire_router_carry_ons_total");
   const double deaths = now.Sum("quire_router_worker_deaths_total");
@@ -75,6 +94,20 @@ const WorkerDetail* DetailOf(const TopInput& input, const std::string& worker) {
   return nullptr;
 }
 
+// State or rate, batch, queue, prefill, cache, streams or steps: the fourth and the last only where
+// the table is whole.
+void AppendRow(const Widths& widths, const std::string& name,
+               const std::array<std::string, 6>& cells, const std::string& more, std::string& out) {
+  if (widths.whole) {
+    Append(out, "%s  %-10s %6s %6s %9s %8s %8s  %s\n", name.c_str(), cells[0].c_str(),
+           cells[1].c_str(), cells[2].c_str(), cells[3].c_str(), cells[4].c_str(), cells[5].c_str(),
+           more.c_str());
+  } else {
+    Append(out, "%s  %-10s %6s %6s %8s\n", name.c_str(), cells[0].c_str(), cells[1].c_str(),
+           cells[2].c_str(), cells[4].c_str());
+  }
+}
+
 void AppendWorkers(const TopInput& input, std::string& out) {
   constexpr std::string_view kReady = "quire_router_worker_ready";
   std::vector<std::string> workers = input.after.LabelValues(kReady, "worker");
@@ -84,9 +117,11 @@ void AppendWorkers(const TopInput& input, std::string& out) {
       workers.push_back(detail.target);
     }
   }
-  Append(out, "\n%-*s  %-10s %6s %6s %9s %8s %8s  %s\n", static_cast<int>(kNameWidth), "WORKER",
-         "STATE", "BATCH", "QUEUE", "PREFILL", "KV", "STREAMS",
-         input.details.empty() ? "" : "CACHED");
+  const Widths widths(input.columns);
+  out += '\n';
+  AppendRow(widths, Name("WORKER", widths.name),
+            {"STATE", "BATCH", "QUEUE", "PREFILL", "KV", "STREAMS"},
+            input.details.empty() ? "" : "CACHED", out);
   for (size_t i = 0; i < workers.size() && i < kMaxTopRows; ++i) {
     const std::string& worker = workers[i];
     const auto of = [&](const char* name) { return input.after.Sum(name, "worker", worker); };
@@ -98,16 +133,13 @@ void AppendWorkers(const TopInput& input, std::string& out) {
       cached = Share(detail->cached_blocks, detail->total_blocks) + " " +
                PlainText(detail->index_state, 8);
     }
-    const std::string name = Name(worker);
-    const int pad = name.starts_with("…")
-                        ? static_cast<int>(kNameWidth) + 2
-                        : static_cast<int>(kNameWidth);  // three bytes, one column
-    Append(out, "%-*s  %-10s %6s %6s %9s %8s %8s  %s\n", pad, name.c_str(), state.c_str(),
-           CountText(of("quire_router_worker_running_rows")).c_str(),
-           CountText(of("quire_router_worker_waiting_requests")).c_str(),
-           CountText(of("quire_router_worker_prefill_tokens")).c_str(),
-           (NumberText(100 * of("quire_router_worker_kv_held_ratio")) + " %").c_str(),
-           CountText(of("quire_router_worker_attempts")).c_str(), cached.c_str());
+    AppendRow(widths, Name(worker, widths.name),
+              {state, CountText(of("quire_router_worker_running_rows")),
+               CountText(of("quire_router_worker_waiting_requests")),
+               CountText(of("quire_router_worker_prefill_tokens")),
+               NumberText(100 * of("quire_router_worker_kv_held_ratio")) + " %",
+               CountText(of("quire_router_worker_attempts"))},
+              cached, out);
   }
   if (workers.empty()) out += "none yet\n";
   if (workers.size() > kMaxTopRows) {
@@ -120,8 +152,10 @@ void AppendEngines(const TopInput& input, std::string& out) {
   constexpr std::string_view kTokens = "quire_worker_generated_tokens_total";
   const std::vector<std::string> engines = input.after.LabelValues(kTokens, "engine");
   if (engines.empty()) return;
-  Append(out, "\n%-*s  %-10s %6s %6s %9s %8s %8s\n", static_cast<int>(kNameWidth), "ENGINE",
-         "TOKENS/S", "BATCH", "QUEUE", "PREFILL/S", "KV", "STEPS/S");
+  const Widths widths(input.columns);
+  out += '\n';
+  AppendRow(widths, Name("ENGINE", widths.name),
+            {"TOKENS/S", "BATCH", "QUEUE", "PREFILL/S", "KV", "STEPS/S"}, "", out);
   for (size_t i = 0; i < engines.size() && i < kMaxTopRows; ++i) {
     const std::string& engine = engines[i];
     const auto of = [&](const char* name) { return input.after.Sum(name, "engine", engine); };
@@ -130,12 +164,12 @@ void AppendEngines(const TopInput& input, std::string& out) {
     };
     const double held = of("quire_worker_pages_held");
     const double pages = held + of("quire_worker_pages_free") + of("quire_worker_pages_evictable");
-    Append(out, "%-*s  %-10s %6s %6s %9s %8s %8s\n", static_cast<int>(kNameWidth),
-           Name(engine).c_str(), rate(kTokens).c_str(),
-           CountText(of("quire_worker_running_rows")).c_str(),
-           CountText(of("quire_worker_waiting_requests")).c_str(),
-           rate("quire_worker_computed_tokens_total").c_str(), Share(held, pages).c_str(),
-           rate("quire_worker_steps_total").c_str());
+    AppendRow(
+        widths, Name(engine, widths.name),
+        {rate(kTokens), CountText(of("quire_worker_running_rows")),
+         CountText(of("quire_worker_waiting_requests")), rate("quire_worker_computed_tokens_total"),
+         Share(held, pages), rate("quire_worker_steps_total")},
+        "", out);
   }
 }
 

@@ -30,9 +30,12 @@ struct TopInput {
   const MetricsText& after;
   double seconds = 1;                 // between the two
   std::vector<WorkerDetail> details;  // empty without an operator's token
+  static constexpr size_t kWide = 100;
+  size_t columns = kWide;  // of the terminal
 };
 
-// Lines of at most 100 columns.
+// Lines of at most 100 columns; below 84 the tables leave out what is not needed at a glance, and
+// below 64 names are cut to what is left.
 std::string TopText(const TopInput& input);
 
 }  // namespace quire::cli

@@ -1,4 +1,4 @@
-// `quire trace`: what happened to one request, from a router's admin port.
+// `quire trace`: what happened to one request, from a router.
 #include <cstdio>
 
 #include "cli/commands.h"
@@ -56,7 +56,8 @@ int RunTrace(const CommandInputs& inputs) {
        .target = &id},
       false);
   schema.Group("Router");
-  AddAdminFlags(admin, schema, "none");
+  admin.url = "http://127.0.0.1:8000";
+  AddAdminFlags(admin, schema, "http://127.0.0.1:8000");
   schema.Add({.name = "worker-log",
               .help = "A worker's --request-log, of which its part of the request is shown; quire "
                       "serve's router and workers write to one.",
@@ -65,11 +66,6 @@ int RunTrace(const CommandInputs& inputs) {
               .default_text = "none"});
   schema.Add({.name = "json", .help = "Writes the router's JSON.", .target = &json});
   if (const std::optional<int> code = Begin(inputs, schema, "trace")) return *code;
-  if (admin.url.empty()) {
-    return Failed("trace", InvalidArgument("--admin-url is missing: start the router with "
-                                           "--admin-port and --admin-token-file, and name it as "
-                                           "http://127.0.0.1:PORT"));
-  }
   if (id.size() > kMaxIdBytes) {
     return Failed("trace", InvalidArgument("ID: must be at most 512 bytes"));
   }

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "common/config/describe.h"
+#include "common/out_of_memory.h"
 
 namespace quire::config {
 
@@ -14,6 +15,7 @@ int Fail(std::string_view program, int exit_code, std::string_view message) {
 
 ProgramStart StartProgram(std::string_view program, Schema& schema, const CommandLine& command,
                           const std::function<absl::Status()>& check) {
+  ExplainOutOfMemory(program);
   const absl::StatusOr<ParseResult> parsed = schema.Parse(
       ArgumentsFromMain(command.argc, command.argv), EnvironmentFromMain(command.envp));
   if (!parsed.ok()) {

@@ -273,7 +273,10 @@ GrpcConnection::Beginning GrpcConnection::BeginningOf(const GrpcCallHead& head,
     if (auto problem = host_.refuse(head, *seat_)) return refuse(*std::move(problem));
   }
   const GrpcMethod* method = beginning.method = methods_.Find(head.path);
-  if (method == nullptr) return refuse(absl::UnimplementedError(""));
+  if (method == nullptr) {
+    return refuse(absl::UnimplementedError(
+        AbslView(head.path.substr(0, 128) + " is not served; server reflection lists what is")));
+  }
   const std::string_view encoding = head.Find("grpc-encoding");
   const auto known = http2::EncodingOf(encoding);
   if (!known || (*known != http2::Encoding::kIdentity && host_.background == nullptr)) {

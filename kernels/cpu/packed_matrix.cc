@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "kernels/cpu/formats.h"
@@ -44,6 +45,8 @@ Pages::Pages(int64_t bytes, bool huge_pages) : bytes_(bytes) {
   void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
+    // A program that explains failed allocations ends here.
+    if (const std::new_handler handler = std::get_new_handler()) handler();
     std::fprintf(stderr, "out of memory: cannot reserve %lld bytes\n",
                  static_cast<long long>(bytes));
     std::abort();

@@ -105,14 +105,14 @@ json::Object ShortOf(const RequestRecord& record) {
 }
 
 // First the running requests, then the ended ones; each list with the youngest first.
-CallPtr RequestList(HttpServices& services, HttpRequest, Exchange& exchange) {
+std::string RequestList(const Pipeline& pipeline, const RecentRequests& recent) {
   json::Array requests;
-  for (const RunningRequest& running : services.pipeline.Running({})) {
+  for (const RunningRequest& running : pipeline.Running({})) {
     json::Object line = ShortOf(running.record);
     line["state"] = std::string(running.state);
     requests.emplace_back(std::move(line));
   }
-  const auto& entries = services.admin->recent.entries();
+  const auto& entries = recent.entries();
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     json::Object line = ShortOf(entry->record);
     line["state"] = "ended";
@@ -122,30 +122,13 @@ CallPtr RequestList(HttpServices& services, HttpRequest, Exchange& exchange) {
   }
   json::Object object;
   object["requests"] = std::move(requests);
-  ReplyJson(exchange, object);
-  return nullptr;
+  return json::Serialize(object);
 }
 
-CallPtr OneRequest(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  const std::string id = request.path.substr(kRequests.size());
-  HttpResponse response;
-  response.headers.emplace_back("Cache-Control", "no-store");
-  const std::vector<RunningRequest> running =
-      id.empty() ? std::vector<RunningRequest>() : services.pipeline.Running(id);
-  const RecentRequests::Entry* entry = services.admin->recent.Find(id);
-  if (!running.empty()) {
-    const int64_t now = services.executor.clock().UnixSeconds();
-    response.body = RequestTimelineJson(running.front().record, running.front().state, now);
-  } else if (entry != nullptr) {
-    response.body = RequestTimelineJson(entry->record, "ended", entry->ended_unix_seconds);
-  } else {
-    exchange.Reply(ErrorResponse(404,
-                                 "no request of this id runs, or is among the last " +
-                                     std::to_string(kMaxRecentRequests) + " that have ended",
-                                 "not_found"));
-    return nullptr;
-  }
-  exchange.Reply(std::move(response));
+CallPtr Requests(HttpServices& services, HttpRequest request, Exchange& exchange) {
+  const std::string id =
+      request.path.size() > kRequests.size() ? request.path.substr(kRequests.size()) : "";
+  exchange.Reply(RequestView(services.pipeline, services.admin->recent, services.executor, id));
   return nullptr;
 }
 
@@ -160,13 +143,37 @@ constexpr Route kAdminRoutes[] = {
     {Access::kKey, "GET", "/admin/log-level", GetLevel},
     {Access::kKey, "PUT", "/admin/log-level", PutLevel},
     {Access::kKey, "POST", "/admin/drain", Drain},
-    {Access::kKey, "GET", "/admin/requests", RequestList},
-    {Access::kKey, "GET", kRequests, OneRequest},
+    {Access::kKey, "GET", "/admin/requests", Requests},
+    {Access::kKey, "GET", kRequests, Requests},
 };
 constexpr RouteTable kTable{kAdminRoutes};
 
 }  // namespace
 
 const RouteTable& AdminRoutes() { return kTable; }
+
+HttpResponse RequestView(const Pipeline& pipeline, const RecentRequests& recent,
+                         const Executor& executor, const std::string& request_id) {
+  HttpResponse response;
+  response.headers.emplace_back("Cache-Control", "no-store");
+  if (request_id.empty()) {
+    response.body = RequestList(pipeline, recent);
+    return response;
+  }
+  const std::vector<RunningRequest> running = pipeline.Running(request_id);
+  if (!running.empty()) {
+    const int64_t now = executor.clock().UnixSeconds();
+    response.body = RequestTimelineJson(running.front().record, running.front().state, now);
+    return response;
+  }
+  if (const RecentRequests::Entry* entry = recent.Find(request_id)) {
+    response.body = RequestTimelineJson(entry->record, "ended", entry->ended_unix_seconds);
+    return response;
+  }
+  return ErrorResponse(404,
+                       "no request of this id runs, or is among the last " +
+                           std::to_string(kMaxRecentRequests) + " that have ended",
+                       "not_found");
+}
 
 }  // namespace quire

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "router/admin/recent_requests.h"
 #include "router/http/routes.h"
@@ -17,6 +18,10 @@ struct AdminActions {
   std::function<void()> drain;     // has the effect of SIGTERM; a second call does nothing
   std::function<bool()> draining;  // the drain is under way
 };
+
+// The life of one request, or the list of those that the router knows, where `request_id` is empty.
+HttpResponse RequestView(const Pipeline& pipeline, const RecentRequests& recent,
+                         const Executor& executor, const std::string& request_id);
 
 // For HttpServices::routes, whose `admin` is set then.
 const RouteTable& AdminRoutes();

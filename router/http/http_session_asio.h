@@ -134,8 +134,9 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   HttpRequest request_;  // what the head says of the one that is being read
   bool target_usable_ = true;
   // Its path is of Anthropic's or of Ollama's API, whose errors have their own shapes.
-  bool of_messages_ = false, of_ollama_ = false;
-  Access access_ = Access::kKey;  // of its path
+  bool of_messages_ = false;
+  bool says_error_alone_ = false;  // {"error": "…"}: Ollama's API and the Open Inference Protocol
+  Access access_ = Access::kKey;   // of its path
   std::string cors_origin_;  // origin that may read the answer; empty: none was sent, or it may not
 
   std::unique_ptr<Call> call_;

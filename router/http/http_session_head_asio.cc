@@ -63,12 +63,14 @@ bool IsOpen(const HttpServices& services, Access access) {
   return false;
 }
 
+bool IsOipPath(std::string_view path) { return path == "/v2" || path.starts_with("/v2/"); }
+
 }  // namespace
 
 void HttpSession::ReadTarget() {
   target_usable_ = PathOfTarget(StdView(parser_->get().target()), request_.path);
   of_messages_ = target_usable_ && messages::IsPath(request_.path);
-  of_ollama_ = target_usable_ && ollama::IsPath(request_.path);
+  says_error_alone_ = target_usable_ && (ollama::IsPath(request_.path) || IsOipPath(request_.path));
 }
 
 void HttpSession::ReadHead() {

@@ -91,7 +91,7 @@ void HttpSession::AppendCors() {
 
 void HttpSession::ShapeError(HttpResponse& response) const {
   if (response.error.empty()) return;
-  if (of_ollama_) response.body = ollama::ErrorJson(response.error);
+  if (says_error_alone_) response.body = ollama::ErrorJson(response.error);
   if (!of_messages_) return;
   response.status = messages::StatusOf(response.status);
   response.body = messages::ErrorJson(response.status, response.error, request_id_);
@@ -266,7 +266,7 @@ void HttpSession::AnswerWritten() {
   call_.reset();
   waiting_.Resize(0);
   request_id_.clear();
-  of_messages_ = of_ollama_ = false;
+  of_messages_ = says_error_alone_ = false;
   if (!keep_alive_ || shared_.draining) {
     Linger();
     return;

@@ -181,6 +181,18 @@ CallPtr FleetLive(HttpServices& services, HttpRequest, Exchange& exchange) {
   return nullptr;
 }
 
+// For operators, as on the admin port.
+CallPtr Requests(HttpServices& services, HttpRequest request, Exchange& exchange) {
+  if (services.request_view == nullptr) {
+    exchange.Reply(ErrorResponse(404, "this router keeps no records of requests", "not_found"));
+    return nullptr;
+  }
+  constexpr std::string_view kBelow = "/admin/requests/";
+  exchange.Reply(services.request_view(
+      request.path.size() > kBelow.size() ? request.path.substr(kBelow.size()) : std::string()));
+  return nullptr;
+}
+
 constexpr Route kRoutes[] = {
     {Access::kKey, "POST", "/v1/chat/completions", ChatCompletions},
     {Access::kKey, "POST", "/v1/completions", Completions},
@@ -224,6 +236,8 @@ constexpr Route kRoutes[] = {
     {Access::kOpen, "GET", "/chat.js", Page},
     {Access::kOpen, "GET", "/markdown.js", Page},
     {Access::kOperator, "GET", "/fleet", FleetLive},
+    {Access::kOperator, "GET", "/admin/requests", Requests},
+    {Access::kOperator, "GET", "/admin/requests/", Requests},
 };
 
 // Under `quire serve` alone: a cluster's router has none of them.

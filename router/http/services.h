@@ -12,6 +12,7 @@
 
 #include "router/edge/model_control.h"
 #include "router/edge/services.h"
+#include "router/http/exchange.h"
 
 namespace quire {
 
@@ -64,11 +65,14 @@ struct HttpServices : EdgeServices {
       nullptr;
   const RouteTable* routes = &PublicRoutes();  // what is served
   AdminActions* admin = nullptr;               // with AdminRoutes only
-  responses::Store* responses = nullptr;       // nullptr: no responses are kept
-  ModelControl* models = nullptr;              // with MachineRoutes only
-  KeyRing* operators = nullptr;                // who may see fleet and metrics; nullptr: no client
-  bool fleet_is_open = false;                  // or everyone: on loopback, without keys
-  bool metrics_are_open = false;               // or everyone: on loopback, or a port of their own
+  // The life of the request with this x-request-id, or, without an id, the list of the latest ones.
+  // Empty: 404.
+  std::function<HttpResponse(const std::string& request_id)> request_view = nullptr;
+  responses::Store* responses = nullptr;  // nullptr: no responses are kept
+  ModelControl* models = nullptr;         // with MachineRoutes only
+  KeyRing* operators = nullptr;           // who may see fleet and metrics; nullptr: no client
+  bool fleet_is_open = false;             // or everyone: on loopback, without keys
+  bool metrics_are_open = false;          // or everyone: on loopback, or a port of their own
 };
 
 }  // namespace quire

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include <cstdio>
 #include <fstream>
 
@@ -88,6 +90,23 @@ TEST(Top, ShowsWhatAnOperatorMayKnow) {
   }
   for (const char* wrong : {"", "[]", "{}", "{\"workers\":1}"}) {
     EXPECT_FALSE(ParseWorkerDetails(wrong).ok()) << wrong;
+  }
+}
+
+TEST(Top, FitsIntoNarrowTerminals) {
+  const MetricsText before(Metrics(1000, 40)), after(Metrics(3500, 40));
+  for (const size_t columns : {44u, 50u, 59u, 63u, 64u, 83u, 84u, 100u}) {
+    const std::string text = TopText({"http://x", before, after, 2, {}, columns});
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      // "…" is three bytes and one column.
+      const size_t marks = line.find("…") == std::string::npos ? 0 : 2;
+      EXPECT_LE(line.size() - marks, columns) << line;
+    }
+    for (const char* part : {"3 live", "host:1", "ready", "25 %", "40 %"}) {
+      EXPECT_NE(text.find(part), std::string::npos) << part << " in " << columns << "\n" << text;
+    }
+    EXPECT_EQ(text.find("STREAMS") != std::string::npos, columns >= 84);
   }
 }
 

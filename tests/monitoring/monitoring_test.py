@@ -211,14 +211,20 @@ def table(text):
     families, labels = {}, labels_of(text)
     for kind, name, words in re.findall(r"^# (HELP|TYPE) (\S+) ?(.*)$", text, re.M):
         families.setdefault(name, {})[kind] = words
-    rows = [f"| `{n}` | {families[n]['TYPE']} | {', '.join(labels[n])} | {families[n].get('HELP', '')} |\n"
-            for n in sorted(families)]
-    return "| name | type | labels | what it says |\n|---|---|---|---|\n" + "".join(rows)
+    shown = {}
+    for dashboard, _, query in panels():
+        for name in names_in(query):
+            shown.setdefault(name, set()).add(dashboard)
+    ruled = names_in(RULES.read_text())
+    rows = [f"| `{n}` | {families[n]['TYPE']} | {', '.join(labels[n])} | {families[n].get('HELP', '')} | "
+            f"{', '.join(sorted(shown.get(n, ())) + ['alerts'] * (n in ruled)) or 'debugging'} |\n" for n in sorted(families)]
+    return "| name | type | labels | what it says | shown by |\n|---|---|---|---|---|\n" + "".join(rows)
 
 
 def reference(router, worker):
     return (f"# Metrics\n\nWritten by `{REWRITE}` from what the programs say.\nHistograms have "
-            "`_bucket`, `_sum` and `_count`. Where a label could take any value it is bounded, and the rest counts as `other`.\n\n"
+            "`_bucket`, `_sum` and `_count`. Where a label could take any value it is bounded, and the rest counts as `other`. "
+            "The last column names the dashboards of `deploy/grafana` that show a metric; `debugging` is for those that no panel shows.\n\n"
             f"## Router: `/metrics` of its port\n\n{table(router)}\n"
             "## Worker: `/metrics` of `--http-port`\n\nNames that begin with `vllm:` are vLLM's, with its types, labels and "
             f"buckets, so that what was made for\nit works here.\n\n{table(worker)}")

@@ -377,6 +377,9 @@ def test_top_and_trace_tell_what_a_server_does():
         expect(code == 1 and "--worker-log" in err and len(err.splitlines()) == 1, (code, out, err))
         code, out, err = quire("trace", *admin)
         expect(code == 0 and "one.request-7" in out and "finished" in out, (out, err))
+        # Without keys on loopback the port for clients answers too.
+        code, out, err = quire("trace", "one.request-7", f"--admin-url=http://127.0.0.1:{server.port}")
+        expect(code == 0 and "one.request-7, ended: finished" in out, (code, out, err))
         code, out, err = quire("trace", "one.request-7", "--json", *admin)
         expect(code == 0 and json.loads(out)["prompt_tokens"] > 0, (out, err))
         wrong, empty = pathlib.Path(folder) / "wrong", pathlib.Path(folder) / "empty"
@@ -384,7 +387,7 @@ def test_top_and_trace_tell_what_a_server_does():
         empty.write_text("\n")
         for command, wanted, mention in (
                 (["trace", "nobody", *admin], 1, "no request of this id"),
-                (["trace", "x"], 2, "--admin-url is missing"),
+                (["trace", "one.request-8", f"--admin-url=http://127.0.0.1:{server.port}"], 1, "no request of this id"),
                 (["trace", "x", admin[0]], 2, "--admin-token-file is missing"),
                 (["trace", "x", admin[0], f"--admin-token-file={empty}"], 2, "is empty"),
                 (["trace", "x", admin[0], f"--admin-token-file={wrong}"], 2, "--admin-url"),

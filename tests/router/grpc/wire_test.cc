@@ -105,8 +105,12 @@ TEST(GrpcWire, MethodsAndEncodingsThatAreNotServedAreUnimplemented) {
   client.Hello();
   client.Say(Headers(1, Post("/quire.v1.Inference/Nothing")));
   EXPECT_EQ(client.answers[1].headers,
-            (HeaderPairs{
-                {":status", "200"}, {"content-type", "application/grpc"}, {"grpc-status", "12"}}));
+            (HeaderPairs{{":status", "200"},
+                         {"content-type", "application/grpc"},
+                         {"grpc-status", "12"},
+                         {"grpc-message",
+                          "/quire.v1.Inference/Nothing is not served; server reflection lists "
+                          "what is"}}));
   EXPECT_TRUE(client.answers[1].ended && client.answers[1].trailers.empty());
   client.Say(Headers(3, Post(kGenerate, {{"grpc-encoding", "snappy"}})));
   EXPECT_EQ(client.answers[3].status(), "12");

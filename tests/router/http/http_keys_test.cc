@@ -70,6 +70,8 @@ const std::vector<Census>& Expected() {
       {"GET", "/chat.js", true},
       {"GET", "/markdown.js", true},
       {"GET", "/fleet", false, "", "", 403, true},
+      {"GET", "/admin/requests", false, "", "", 403, true},
+      {"GET", "/admin/requests/", false, "", "/admin/requests/r1", 403, true},
   };
   return expected;
 }
@@ -107,11 +109,11 @@ TEST(HttpKeys, CensusOfRoutesAndCredentials) {
       const RawResponse refused = edge.Ask(Request(census, wrong));
       EXPECT_EQ(refused.status, census.open ? 200 : 401) << wrong;
       if (census.open) continue;
-      const bool of_ollama = census.path.starts_with("/api/");
+      const bool error_alone = census.path.starts_with("/api/") || census.path.starts_with("/v2");
       EXPECT_EQ(refused.body.find("\"type\":\"authentication_error\"") == std::string::npos,
-                of_ollama);
-      EXPECT_EQ(refused.body.starts_with("{\"error\":\""), of_ollama);
-      const bool has_code = !of_ollama && !census.path.starts_with("/v1/messages");
+                error_alone);
+      EXPECT_EQ(refused.body.starts_with("{\"error\":\""), error_alone);
+      const bool has_code = !error_alone && !census.path.starts_with("/v1/messages");
       EXPECT_EQ(refused.body.find("\"code\":\"invalid_api_key\"") != std::string::npos, has_code);
       EXPECT_EQ(refused.headers.at("www-authenticate"), "Bearer");
       EXPECT_EQ(refused.body.find("wrong-key"), std::string::npos);

@@ -57,6 +57,13 @@ TEST_F(OipHttp, ServerAndModelsTellOfThemselves) {
   EXPECT_EQ(Get("/v2/models/a/b/ready").status, 404);
 }
 
+TEST_F(OipHttp, PathsThatAreNotServedAnswerInTheProtocolsShape) {
+  EXPECT_EQ(Get("/v2/nothing").body,
+            R"({"error":"nothing is served at GET /v2/nothing; try /v1/models"})");
+  EXPECT_EQ(Get("/v2/nothing").status, 404);
+  EXPECT_NE(Get("/v2nothing").body.find(R"("type":"invalid_request_error")"), std::string::npos);
+}
+
 TEST_F(OipHttp, InferAnswersInTensors) {
   const RawResponse answer = Ask("/versions/1/infer", R"({"id":"7","inputs":[
     {"name":"text_input","datatype":"BYTES","shape":[1,1],"data":[["x"]]},
