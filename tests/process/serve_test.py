@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 import threading
 
+import pytest
+
 from harness import BIN, DEMO, Process, Server, expect, run, wait_until
 
 PROMPT = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
