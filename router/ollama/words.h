@@ -19,7 +19,7 @@ bool IsPath(std::string_view path);
 // "2026-01-31T08:05:09.000042Z".
 std::string TimeText(int64_t unix_seconds, int64_t micros = 0);
 // A time that never comes.
-inline constexpr std::string_view kNever = "9999-12-31T23:59:59Z";
+inline constexpr std::string_view kNever = "9999-01-01T00:00:00Z";
 
 // Longer ones, and negative ones, which mean for ever, are cut to these.
 inline constexpr int64_t kLongestKeepAlive = int64_t{365} * 24 * 3600 * 1'000'000;

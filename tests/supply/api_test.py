@@ -87,3 +87,23 @@ def test_the_model_that_serve_keeps_has_its_names_alone(folder, hub):
             expect(status == 200 and answer["eval_count"] == 2, answer)
         found = {model["id"]: model["model_ids"] for model in json.loads(server.get("/v1/models")[1])["data"]}
         expect(len(found["mine"]) == 1 and set(found) == set(models), found)
+
+
+def test_with_keys_only_the_operators_token_pulls_and_deletes(folder, hub):
+    token, asked = folder / "token", {"model": "hf:org/demo", "stream": False}
+    token.write_text("the-token-of-operators\n")
+    with serving(folder, hub, "--api-key=the-key-of-a-client", "--admin-port=0", f"--admin-token-file={token}") as server:
+        def ask(method, path, key):
+            connection = server.connection()
+            headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+            connection.request(method, path, json.dumps(asked), headers)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+        for method, path in (("POST", "/api/pull"), ("DELETE", "/api/delete")):
+            for key in (None, "the-key-of-a-client", "wrong"):
+                status, answer = ask(method, path, key)
+                expect(status == 401 and isinstance(answer["error"], str), (path, key, status, answer))
+        expect(not hub.requests, "nothing was asked of the hub")
+        expect(ask("POST", "/api/pull", "the-token-of-operators") == (200, {"status": "success"}), "pulled")
+        expect(ask("DELETE", "/api/delete", "the-token-of-operators") == (200, {"status": "success"}), "deleted")
+        expect(not list((folder / "hub").rglob("*.safetensors")), "its files are gone")

@@ -219,7 +219,7 @@ TEST_F(OllamaHttp, ModelsAreListedShownAndSeenRunning) {
   EXPECT_EQ(get("/api/ps"),
             R"({"models":[{"name":"demo","model":"demo","size":0,"digest":"id-of-demo",)" +
                 details +
-                R"(,"expires_at":"9999-12-31T23:59:59Z","size_vram":0,"context_length":2048}]})");
+                R"(,"expires_at":"9999-01-01T00:00:00Z","size_vram":0,"context_length":2048}]})");
   EXPECT_EQ(get("/api/version"), R"({"version":"0.0.0-test"})");
   EXPECT_EQ(Post("/api/show", R"({"model":"demo"})").body,
             R"({"modelfile":"","parameters":"","template":"",)" + details +
