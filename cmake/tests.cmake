@@ -277,7 +277,7 @@ quire_test(sim COMPUTES BOTH NOT_QUICK MINUTES 2.2 ASAN_MINUTES 1.4 SHARDS 2 ASA
   DEPS router/pipeline worker/rpc LIBS quire_fleet_sim)
 set(QUIRE_ROUTER_PLANTED
     router/admission/admission.cc router/dispatch/dispatcher.cc router/dispatch/dispatcher_failover.cc router/dispatch/dispatcher_frames.cc
-    router/dispatch/live_dispatch.cc router/fleet/cache_index.cc
+    router/dispatch/live_dispatch.cc router/dispatch/placement.cc router/fleet/cache_index.cc
     router/fleet/fleet.cc router/fleet/worker_health.cc router/link/link.cc router/pipeline/model_directory.cc
     router/pipeline/request.cc router/stream/choice_stream.cc)
 quire_test(router/planted COMPUTES RELEASE NOT_QUICK MINUTES 1.0 DEPS router/pipeline worker/rpc LIBS quire_fleet_sim)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/json/json.h"
+#include "common/wire/worker_frames.h"
 #include "kernels/cpu/packed_adapter.h"
 #include "worker/adapters/peft_adapter.h"
 
@@ -13,7 +14,6 @@ namespace quire {
 namespace {
 
 constexpr std::string_view kLoraModulesFlag = "--lora-modules";
-constexpr size_t kMaxAdapterNameBytes = 256;
 
 // The environment parts lists at commas, and JSON has some: its pieces are one entry again.
 std::vector<std::string> WholeLoraEntries(const std::vector<std::string>& pieces) {
@@ -100,19 +100,27 @@ absl::StatusOr<std::vector<AdapterSetting>> ParseLoraModules(
                              why + "; give NAME=FOLDER");
     }
     const std::string& name = setting->name;
-    if (name.empty() || name.size() > kMaxAdapterNameBytes ||
-        std::any_of(name.begin(), name.end(),
-                    [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == 0x7f; })) {
-      return InvalidArgument(std::string(kLoraModulesFlag) + ": '" + text.substr(0, 100) +
-                             "' must name its adapter with 1 to " +
-                             std::to_string(kMaxAdapterNameBytes) +
-                             " bytes without spaces, as in NAME=FOLDER");
+    const bool blank = std::any_of(name.begin(), name.end(), [](char c) {
+      return static_cast<unsigned char>(c) <= ' ' || c == 0x7f;
+    });
+    const absl::Status usable = CheckAdapterName(name);
+    if (!usable.ok() || blank) {
+      return InvalidArgument(std::string(kLoraModulesFlag) + ": the name of '" +
+                             text.substr(0, 100) + "' " +
+                             (usable.ok() ? "has a space or another character that is not seen"
+                                          : StatusMessage(usable)) +
+                             "; give NAME=FOLDER");
     }
     if (!names.insert(name).second) {
       return InvalidArgument(std::string(kLoraModulesFlag) + ": '" + name +
                              "' is there twice; give each adapter a name of its own");
     }
     settings.push_back(*std::move(setting));
+  }
+  if (settings.size() > static_cast<size_t>(kMaxServedAdapters)) {
+    return InvalidArgument(std::string(kLoraModulesFlag) + ": names " +
+                           std::to_string(settings.size()) + " adapters; at most " +
+                           std::to_string(kMaxServedAdapters) + " are served");
   }
   return settings;
 }
@@ -129,6 +137,13 @@ absl::Status CheckAdapterFlags(const WorkerConfig& config) {
   }
   QUIRE_ASSIGN_OR_RETURN(const std::vector<AdapterSetting> settings,
                          ParseLoraModules(config.lora_modules));
+  std::vector<std::string> served = config.served_model_names;
+  if (served.empty()) served.push_back(ModelBaseName(config.model));
+  for (const AdapterSetting& setting : settings) {
+    if (std::find(served.begin(), served.end(), setting.name) == served.end()) continue;
+    return InvalidArgument(std::string(kLoraModulesFlag) + ": '" + setting.name +
+                           "' is a name of the model; give the adapter another one");
+  }
   return absl::OkStatus();
 }
 

@@ -21,6 +21,7 @@
 #include "worker/rank_programs.h"
 #include "worker/runner/cpu_runner.h"
 #include "worker/scheduler/scheduler.h"
+#include "worker/worker_hello.h"
 
 namespace quire {
 namespace {
@@ -86,7 +87,6 @@ class WorkerLoader::Steps {
   void SayPlan() const;
   void SayWeightForms() const;
   StepLimits Limits() const;
-  void FillHello();
 
   const WorkerConfig& config_;
   const DeviceChoice& device_;
@@ -365,7 +365,8 @@ absl::Status WorkerLoader::Steps::LoadWeights() {
 absl::Status WorkerLoader::Steps::BuildEngine() {
   const model::Model& model = *worker_->model;
   const kernels::KvLayout& kv = program_options_.kv;
-  FillHello();
+  worker_->hello = MakeWorkerHello({config_, model, kv, worker_->adapters,
+                                    program_options_.page_count, max_model_len_, Numerics()});
   EngineOptions engine = config_.engine;
   engine.max_model_len = max_model_len_;
   engine.max_step_time_us = StepTimeMillis(config_, AsksForGpu(config_)) * kMicrosPerMilli;
@@ -379,6 +380,9 @@ absl::Status WorkerLoader::Steps::BuildEngine() {
   worker_->metrics->AddFieldNames(metrics_, worker_->hello.served_names.front());
   engine.metrics = worker_->metrics.get();
   engine.masks = worker_->masks.get();
+  engine.adapters = &worker_->adapters;
+  worker_->adapter_metrics = std::make_unique<AdapterMetrics>(worker_->adapters, clock_, metrics_);
+  engine.adapter_metrics = worker_->adapter_metrics.get();
   QUIRE_ASSIGN_OR_RETURN(const Speculation speculation,
                          ParseSpeculation(config_.speculative_config));
   if (speculation.num_speculative_tokens > 0 &&
@@ -394,47 +398,6 @@ absl::Status WorkerLoader::Steps::BuildEngine() {
   worker_->hello.features = ServedFeatures(engine);
   worker_->engine = std::make_unique<Engine>(engine, *worker_->runner, worker_->progress);
   return absl::OkStatus();
-}
-
-namespace {
-
-// 64 hexadecimal digits as 32 bytes.
-std::string FromHex(std::string_view hex) {
-  std::string bytes;
-  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
-    bytes += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
-  }
-  return bytes;
-}
-
-}  // namespace
-
-void WorkerLoader::Steps::FillHello() {
-  const model::Model& model = *worker_->model;
-  WorkerHello& hello = worker_->hello;
-  hello.model_id = model.model_id;
-  hello.numerics_id = Numerics();
-  for (const kernels::KvKind& kind : program_options_.kv.kinds) {
-    hello.cache_groups.push_back({kind.window == 0 ? "full" : "sliding",
-                                  static_cast<uint32_t>(kind.groups),
-                                  static_cast<uint32_t>(kind.window)});
-  }
-  hello.block_size = static_cast<uint32_t>(BlockSizeOf(config_));
-  hello.hash_scheme = "xxh3-128-low64";
-  hello.capacity_blocks = static_cast<uint64_t>(program_options_.page_count);
-  hello.limits.max_model_len = static_cast<uint32_t>(max_model_len_);
-  hello.limits.max_num_seqs = static_cast<uint32_t>(config_.engine.max_num_seqs);
-  hello.limits.max_waiting_requests = static_cast<uint32_t>(config_.engine.max_waiting_requests);
-  hello.limits.max_choices = static_cast<uint32_t>(config_.engine.max_choices);
-  hello.limits.max_logprobs = kMaxLogprobs;
-  hello.limits.max_stop_token_ids = kMaxStopTokenIds;
-  hello.limits.max_logit_bias = kMaxLogitBias;
-  hello.limits.max_frame_bytes = kMaxFrameBytes;
-  hello.text_bundle_sha256 = FromHex(model.bundle_digest);
-  hello.served_names = config_.served_model_names;
-  if (hello.served_names.empty()) hello.served_names.push_back(ModelBaseName(config_.model));
-  hello.vocab_size = static_cast<uint32_t>(model.program.vocab_size);
-  hello.prefix_caching = config_.engine.prefix_caching;
 }
 
 absl::Status WorkerLoader::Steps::Canary() {

@@ -22,6 +22,7 @@
 #include "worker/device/device_choice.h"
 #include "worker/device/device_monitor.h"
 #include "worker/draft/speculation.h"
+#include "worker/engine/adapter_metrics.h"
 #include "worker/engine/engine.h"
 #include "worker/load/memory_plan.h"
 #include "worker/model/model.h"
@@ -52,6 +53,7 @@ struct LoadedWorker {
   std::unique_ptr<Runner> runner;
   RankGroup* ranks = nullptr;  // the runner, when it is a group
   std::unique_ptr<EngineMetrics> metrics;
+  std::unique_ptr<AdapterMetrics> adapter_metrics;
   std::unique_ptr<Drafter> drafter;  // null: nothing is drafted
   std::unique_ptr<Engine> engine;
   WorkerHello hello;          // epoch and worker_id are main's

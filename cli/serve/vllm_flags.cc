@@ -29,6 +29,10 @@ constexpr VllmFlag kFlags[] = {
     {"disable-log-requests", false, "", "", ""},
     // Tools are always read, in the model's own dialect.
     {"enable-auto-tool-choice", false, "", "", ""},
+    // Each rank keeps its own part of an adapter, where its product can be cut.
+    {"fully-sharded-loras", false, "", "", ""},
+    {"lora-dtype", true, "", "", "adapters keep the type of their files and are summed in float32"},
+    {"max-cpu-loras", true, "", "", "adapters stay in memory; --max-loras is how many"},
     {"enforce-eager", false, "", "", "answers and their bits are the same either way"},
     {"collect-detailed-traces", true, "", "", "traces always have all that there is"},
 };
@@ -47,8 +51,6 @@ constexpr Unequal kUnequal[] = {
     {"pipeline-parallel-size",
      "a model is cut among the GPUs of one machine: --tensor-parallel-size"},
     {"data-parallel-size", "--workers is how many share the requests on this machine"},
-    {"enable-lora", "adapters are not served; give a folder with merged weights"},
-    {"lora-modules", "adapters are not served; give a folder with merged weights"},
     {"download-dir", "HF_HUB_CACHE is the folder that models are fetched to"},
 };
 
@@ -76,7 +78,7 @@ VllmArguments FromVllm(std::vector<std::string> args, std::string_view additiona
   VllmArguments out;
   for (size_t i = 0; i < args.size(); ++i) {
     const std::string& word = args[i];
-    if (model_first && word == "--served-model-name") {
+    if (model_first && (word == "--served-model-name" || word == "--lora-modules")) {
       while (i + 1 < args.size() && !args[i + 1].starts_with("-")) {
         out.args.push_back(word + "=" + args[++i]);
       }

@@ -18,7 +18,8 @@ struct VllmArguments {
 };
 
 // `args` as they stand after "serve"; `additional` is VLLM_ADDITIONAL_ARGS, split at blanks.
-// After a first word that is the model, --served-model-name takes several names, as vLLM's does.
+// After a first word that is the model, --served-model-name and --lora-modules take several values,
+// as vLLM's do.
 VllmArguments FromVllm(std::vector<std::string> args, std::string_view additional,
                        const std::function<bool(std::string_view)>& is_ours);
 

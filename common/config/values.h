@@ -1,4 +1,4 @@
-// Setting values as text: sizes, durations, numbers and the distance between two names.
+// Setting values as text: sizes, durations, numbers.
 //
 // Pure functions, any thread. Text comes from operators: every error states what would have been
 // right.
@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/nearest.h"
 #include "common/status.h"
 
 namespace quire::config {
@@ -40,9 +41,6 @@ std::string FormatBytes(Bytes bytes);
 std::string FormatDuration(Duration duration);
 std::string FormatDouble(double value);
 
-// The candidate with the fewest insertions, deletions, replacements and swaps of neighbours from
-// `name` (optimal string alignment distance), the first on a tie; empty when all are further than a
-// third of the name (at least 2).
-std::string NearestMatch(std::string_view name, const std::vector<std::string>& candidates);
+using quire::NearestMatch;
 
 }  // namespace quire::config

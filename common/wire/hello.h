@@ -29,6 +29,15 @@ struct WorkerLimits {
   uint32_t max_frame_bytes = 0;
 };
 
+// An adapter by its name and by what it is: the digest alone says which one a request gets.
+struct ServedAdapter {
+  std::string name;
+  std::string digest;  // SHA-256 of its content, 64 lower-case hexadecimal digits
+  std::string parent;  // a served name of its model
+  uint32_t rank = 0;   // the largest of its modules
+  bool operator==(const ServedAdapter&) const = default;
+};
+
 struct WorkerHello {
   std::string worker_id;
   Epoch epoch;
@@ -45,6 +54,7 @@ struct WorkerHello {
   std::vector<std::string> served_names;
   uint32_t vocab_size = 0;
   bool prefix_caching = false;
+  std::vector<ServedAdapter> adapters;  // each name once
 };
 
 struct RouterHello {

@@ -42,7 +42,7 @@ struct Submit {
   int32_t priority = 0;
   std::string tenant;
   std::string salt;
-  std::string adapter;
+  std::string adapter;  // digest; empty: the model alone
   Constraint constraint;
   std::shared_ptr<const ThoughtBudget> thought_budget;  // null: thoughts end by themselves
   uint32_t initial_window = 0;                          // 0 is unlimited

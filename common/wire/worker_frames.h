@@ -23,6 +23,8 @@ namespace quire {
 inline constexpr int kMaxFrameItems = 16384;  // entries of each list of a frame
 inline constexpr int kMaxHelloStrings = 128;  // features, served names
 inline constexpr size_t kMaxHelloStringBytes = 256;
+inline constexpr int kMaxServedAdapters = 512;  // of a Hello
+inline constexpr size_t kAdapterDigestBytes = 64;
 inline constexpr size_t kMaxWireMessageBytes = 4096;  // of a refusal or failure; longer is cut
 inline constexpr int kMaxCacheGroupKinds = 16;
 inline constexpr uint32_t kMaxServedModelLen = 1u << 26;
@@ -35,7 +37,11 @@ using WorkerMessage =
 // does not need new memory for each of its rows.
 absl::StatusOr<WorkerMessage> DecodeWorkerFrame(std::string_view frame, StepFrame storage = {});
 
+// Requires: what CheckAdapterName allows, and at most kMaxServedAdapters.
 std::string EncodeWorkerHello(const WorkerHello& hello);
+// Whether clients can name an adapter so: `MODEL:ADAPTER` is cut at its last colon.
+// INVALID_ARGUMENT says what is wrong with it, without the name.
+absl::Status CheckAdapterName(std::string_view name);
 std::string EncodeAttachRefused(std::string_view message, bool fenced);
 std::string EncodeDraining(uint64_t remaining_ms);
 std::string EncodeSnapshotChunk(const SnapshotChunk& chunk);

@@ -1,7 +1,10 @@
 #include <google/protobuf/arena.h>
 
+#include <algorithm>
 #include <array>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -275,6 +278,28 @@ absl::StatusOr<WorkerMessage> ReadStep(const pb::Step& from, std::vector<Output>
   return WorkerMessage(std::move(to));
 }
 
+bool IsDigest(const std::string& text) {
+  return text.size() == kAdapterDigestBytes && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+absl::Status CheckAdapters(const pb::WorkerHello& from) {
+  QUIRE_RETURN_IF_ERROR(CheckItems("adapters", from.adapters_size(), kMaxServedAdapters));
+  const auto& served = from.served_names();
+  std::set<std::string_view> names(served.begin(), served.end());
+  for (const pb::ServedAdapter& adapter : from.adapters()) {
+    const absl::Status name = CheckAdapterName(adapter.name());
+    if (!name.ok()) return Broken("an adapter's name " + StatusMessage(name));
+    if (!names.insert(adapter.name()).second) return Broken("an adapter's name is given twice");
+    if (!IsDigest(adapter.digest())) return Broken("an adapter's digest is no SHA-256");
+    if (std::find(served.begin(), served.end(), adapter.parent()) == served.end()) {
+      return Broken("an adapter's parent is no served name");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckHello(const pb::WorkerHello& from) {
   QUIRE_RETURN_IF_ERROR(CheckText("worker_id", from.worker_id()));
   QUIRE_RETURN_IF_ERROR(CheckText("model_id", from.model_id()));
@@ -300,7 +325,7 @@ absl::Status CheckHello(const pb::WorkerHello& from) {
   if (from.vocab_size() == 0 || from.vocab_size() > kMaxServedVocab) {
     return Broken("vocab_size is out of range");
   }
-  return absl::OkStatus();
+  return CheckAdapters(from);
 }
 
 absl::StatusOr<WorkerMessage> ReadHello(const pb::WorkerHello& from) {
@@ -327,6 +352,9 @@ absl::StatusOr<WorkerMessage> ReadHello(const pb::WorkerHello& from) {
   to.served_names.assign(from.served_names().begin(), from.served_names().end());
   to.vocab_size = from.vocab_size();
   to.prefix_caching = from.prefix_caching();
+  for (const pb::ServedAdapter& adapter : from.adapters()) {
+    to.adapters.push_back({adapter.name(), adapter.digest(), adapter.parent(), adapter.rank()});
+  }
   return WorkerMessage(std::move(to));
 }
 
@@ -355,6 +383,16 @@ const pb::WorkerFrame* ParseInto(google::protobuf::Arena& arena, std::string_vie
 }
 
 }  // namespace
+
+absl::Status CheckAdapterName(std::string_view name) {
+  if (name.empty()) return InvalidArgument("is empty");
+  if (name.size() > kMaxHelloStringBytes) {
+    return InvalidArgument("has " + std::to_string(name.size()) + " bytes; at most " +
+                           std::to_string(kMaxHelloStringBytes) + " are served");
+  }
+  if (name.find(':') == std::string_view::npos) return absl::OkStatus();
+  return InvalidArgument("has a ':', which parts a model from its adapter; use '-' or '_'");
+}
 
 absl::StatusOr<WorkerMessage> DecodeWorkerFrame(std::string_view frame, StepFrame storage) {
   if (frame.size() > kMaxFrameBytes) return Broken("is larger than 1 MiB");

@@ -274,6 +274,13 @@ std::string EncodeWorkerHello(const WorkerHello& hello) {
   for (const std::string& name : hello.served_names) to->add_served_names(name);
   to->set_vocab_size(hello.vocab_size);
   to->set_prefix_caching(hello.prefix_caching);
+  for (const ServedAdapter& adapter : hello.adapters) {
+    pb::ServedAdapter* served = to->add_adapters();
+    served->set_name(adapter.name);
+    served->set_digest(adapter.digest);
+    served->set_parent(adapter.parent);
+    served->set_rank(adapter.rank);
+  }
   return Bytes(frame);
 }
 

@@ -28,6 +28,9 @@ json::Object ObjectOf(const WorkerStatus& worker) {
   json::Array names;
   for (const std::string& name : worker.served_names) names.emplace_back(name);
   object["served_names"] = std::move(names);
+  json::Array adapters;
+  for (const std::string& name : worker.adapters) adapters.emplace_back(name);
+  object["adapters"] = std::move(adapters);
   object["phase"] = worker.phase;
   object["index_state"] = worker.index_state;
   object["cached_blocks"] = worker.cached_blocks;

@@ -140,8 +140,8 @@ struct TokenLogprob {
 };
 
 struct Started {
-  std::string model;  // the served name
-  std::string model_id;
+  std::string model;     // the served name
+  std::string model_id;  // with an adapter, its digest follows: ResumeRequest has it too
   uint64_t seed = 0;
   int64_t created = 0;  // unix seconds
   SharedTokens prompt_ids;
@@ -191,10 +191,10 @@ struct ModelEntry {
   int64_t created = 0;
   std::vector<std::string> model_ids = {};  // with a worker; if there are none, the one seen last
   // Names of --tool-call-parser and --reasoning-parser; empty: none, or its text is not known yet.
-  std::string_view tool_call_parser = {};
-  std::string_view reasoning_parser = {};
+  std::string_view tool_call_parser = {}, reasoning_parser = {};
   std::string chat_problem = {};  // why it does not chat; empty: it does
   std::string_view state = {};    // under `quire serve`: "absent", "loading" …; else empty
+  std::string parent = {}, adapter = {};  // of an adapter: a name of its model; its digest
 };
 
 }  // namespace quire

@@ -21,7 +21,7 @@ struct RouterLimits {
   uint32_t max_tenants = 4096;              // with requests, or quotas in use
   uint32_t max_tenant_labels = 100;         // in metrics; the rest is "other"
   uint32_t max_workers = 1024;              // known at once
-  uint32_t max_pools = 256;                 // (served name, model_id) pairs
+  uint32_t max_pools = 1024;                // names of models and adapters, each with its model
   size_t max_text_bundles_bytes = 512u << 20;  // all bundles being read at once
   size_t max_prompt_bytes = 16u << 20;         // text of one prompt, before it is tokenised
   size_t max_response_bytes = 16u << 20;       // text of one answer that is not streamed

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "common/check.h"
 #include "common/memory_account.h"
@@ -48,6 +49,10 @@ inline ApiError InvalidField(std::string_view param, std::string_view message) {
 
 // The error as clients of OpenAI know it.
 inline constexpr std::string_view kContextLengthExceeded = "context_length_exceeded";
+
+// kNotFound for a model's name that is not served (kInvalidArgument if it is empty): the nearest of
+// `served`, and some of them.
+ApiError NotServed(std::string_view name, const std::vector<std::string>& served);
 
 // For large bodies that arrive faster than they can be parsed.
 inline ApiError TooManyLargeRequests() {

@@ -15,11 +15,12 @@ struct WorkerStatus {
   std::string epoch;      // hexadecimal
   std::string model_id;
   std::vector<std::string> served_names;
-  std::string phase;             // state of the router's link to it
-  std::string index_state;       // state of the router's index of its cache
-  uint64_t cached_blocks = 0;    // blocks that it is known to hold, of all kinds
-  uint64_t index_event_seq = 0;  // as far as its events are followed
-  std::string problem;           // why it is refused, or why its last Attach ended
+  std::vector<std::string> adapters;  // their names
+  std::string phase;                  // state of the router's link to it
+  std::string index_state;            // state of the router's index of its cache
+  uint64_t cached_blocks = 0;         // blocks that it is known to hold, of all kinds
+  uint64_t index_event_seq = 0;       // as far as its events are followed
+  std::string problem;                // why it is refused, or why its last Attach ended
   bool stuck = false;
   uint32_t live_attempts = 0;  // attempts of this router
   uint32_t unadmitted_submits = 0;

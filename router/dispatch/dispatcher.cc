@@ -365,16 +365,18 @@ void Dispatcher::TryWaiting() {
 // those after it wait too, unless they need something else. True: some request found no room.
 bool Dispatcher::TryPool(const std::string& pool) {
   bool blocked = false;
-  std::set<std::string> full;  // numerics whose workers have no room for resumed requests
+  // Numerics and adapters whose workers have no room for resumed requests.
+  std::set<std::pair<std::string, std::string>> full;
   for (const RequestNumber number : line_.CarryOns(pool)) {
     LiveDispatch& live = *live_.at(number);
-    if (full.contains(live.OutputsFrom())) continue;
+    const std::pair wants(live.OutputsFrom(), live.request.submit.adapter);
+    if (full.contains(wants)) continue;
     const PlaceOutcome outcome = Place(live);
     if (outcome == PlaceOutcome::kPlaced) continue;
     Wait(live, outcome);
     if (outcome != PlaceOutcome::kBusy) continue;
     blocked = true;
-    if (live.excluded.empty()) full.insert(live.OutputsFrom());
+    if (live.excluded.empty()) full.insert(wants);
   }
   line_.SetCarryOnsBlocked(pool, blocked);
   if (blocked) return true;
@@ -385,7 +387,8 @@ bool Dispatcher::TryPool(const std::string& pool) {
     Wait(live, outcome);
     if (outcome != PlaceOutcome::kBusy) continue;
     blocked = true;
-    if (live.excluded.empty()) break;
+    // Those behind it may find room where its adapter is not held.
+    if (live.excluded.empty() && live.request.submit.adapter.empty()) break;
   }
   return blocked;
 }

@@ -44,6 +44,7 @@ std::vector<std::string> LiveDispatch::Features() const {
     features.emplace_back(kFeatureConstraint);
   }
   if (request.submit.thought_budget != nullptr) features.emplace_back(kFeatureThoughtBudget);
+  if (!request.submit.adapter.empty()) features.emplace_back(kFeatureAdapter);
   return features;
 }
 
@@ -66,6 +67,7 @@ Submit LiveDispatch::MakeSubmit() const {
   if (QUIRE_BUG(carry_on_one_token_late) && carry_on && journal.AnyAccepted()) {
     for (ResumedChoice& choice : submit.choices) choice.outputs.push_back(0);
   }
+  if (QUIRE_BUG(carry_on_drops_the_adapter) && carry_on) submit.adapter.clear();
   submit.required_features = Features();
   submit.initial_window = InitialWindow();
   return submit;

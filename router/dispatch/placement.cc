@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/numerics.h"
+#include "common/planted_bug.h"
 
 namespace quire {
 namespace {
@@ -48,6 +49,7 @@ Placement::Placed Placement::Choose(FleetView& view, const Request& request,
   RouteQuery query;
   query.excluded = request.excluded;
   query.required_features = request.required_features;
+  query.adapter = submit.adapter;
   query.need = {{}, submit.prompt_ids.size() + request.journal.TotalOutputs(), 0};
   query.max_prefill_ahead = max_prefill_ahead_;
   std::vector<WorkerView>& candidates = view.workers;
@@ -64,7 +66,8 @@ Placement::Placed Placement::Choose(FleetView& view, const Request& request,
   const size_t tokens = submit.prompt_ids.size() + outputs.size();
   if (policy_.wants_caches && submit.sampling.prompt_logprobs == 0) {
     if (ticket.chains == nullptr) {
-      ticket.chains = std::make_unique<PromptChains>(submit.model_id, submit.adapter, submit.salt,
+      const std::string adapter = QUIRE_BUG(adapter_missing_in_chains) ? "" : submit.adapter;
+      ticket.chains = std::make_unique<PromptChains>(submit.model_id, adapter, submit.salt,
                                                      submit.prompt_ids, outputs);
     }
     QUIRE_CHECK(ticket.chains->token_count() == static_cast<int64_t>(tokens));

@@ -5,8 +5,8 @@
 //  1. No cache look-up is made for a request that needs prompt logprobs: its worker makes none
 //     either, since it needs the logits of every position.
 //  2. Block hashes are made once per attempt, however long the request waits.
-//  3. Workers that drain, are ejected, saturated or full of resumed requests are filtered out
-//     before anything is scored.
+//  3. Workers that drain, are ejected, saturated or full of resumed requests, or lack the request's
+//     adapter, are filtered out before anything is scored.
 #pragma once
 
 #include <cstdint>

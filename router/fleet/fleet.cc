@@ -86,17 +86,28 @@ void Fleet::RemoveWorker(WorkerIndex index) {
 
 absl::Status Fleet::AddPools(const WorkerHello& hello, int64_t now_unix_seconds) {
   for (const std::string& name : hello.served_names) {
-    const bool known = std::any_of(pools_.begin(), pools_.end(), [&](const Pool& pool) {
-      return pool.name == name && pool.model_id == hello.model_id;
-    });
-    if (known) continue;
-    if (pools_.size() >= limits_.max_pools && !ForgetPool()) {
-      return absl::ResourceExhaustedError(AbslView("model " + name + " is over the limit of " +
-                                                   std::to_string(limits_.max_pools) + " pools"));
-    }
-    pools_.push_back(
-        {PoolIndex(static_cast<uint32_t>(pools_.size())), name, hello.model_id, now_unix_seconds});
+    QUIRE_RETURN_IF_ERROR(AddPool({{}, name, hello.model_id, now_unix_seconds}));
   }
+  for (const ServedAdapter& adapter : hello.adapters) {
+    QUIRE_RETURN_IF_ERROR(AddPool(
+        {{}, adapter.name, hello.model_id, now_unix_seconds, adapter.digest, adapter.parent}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Fleet::AddPool(Pool added) {
+  const bool known = std::any_of(pools_.begin(), pools_.end(), [&](const Pool& pool) {
+    return pool.name == added.name && pool.model_id == added.model_id &&
+           pool.adapter == added.adapter;
+  });
+  if (known) return absl::OkStatus();
+  if (pools_.size() >= limits_.max_pools && !ForgetPool()) {
+    return absl::ResourceExhaustedError(AbslView((added.adapter.empty() ? "model " : "adapter ") +
+                                                 added.name + " is over the limit of " +
+                                                 std::to_string(limits_.max_pools) + " pools"));
+  }
+  added.index = PoolIndex(static_cast<uint32_t>(pools_.size()));
+  pools_.push_back(std::move(added));
   return absl::OkStatus();
 }
 
@@ -104,11 +115,12 @@ absl::Status Fleet::AddPools(const WorkerHello& hello, int64_t now_unix_seconds)
 bool Fleet::ForgetPool() {
   const auto forgotten = std::find_if(pools_.begin(), pools_.end(), [&](const Pool& pool) {
     return std::none_of(workers_.begin(), workers_.end(), [&](const WorkerRecord& worker) {
-      return worker.attached && worker.hello.model_id == pool.model_id;
+      return worker.attached && worker.hello.model_id == pool.model_id &&
+             Holds(worker.hello.adapters, pool.adapter);
     });
   });
   if (forgotten == pools_.end()) return false;
-  remembered_.erase(forgotten->model_id);
+  if (forgotten->adapter.empty()) remembered_.erase(forgotten->model_id);
   listed_.clear();
   pools_.erase(forgotten);
   for (size_t i = 0; i < pools_.size(); ++i) {

@@ -3,9 +3,9 @@
 //
 // Owner: the dispatcher, on the router's executor. No I/O, no clock: time comes in as an argument.
 //  1. A worker has one phase at a time; only kReady workers take new work.
-//  2. A pool is a pair (served name, model_id), in the order in which they were first seen. It
-//     outlives its workers, so that a name stays known while they restart, until max_pools are
-//     reached and its place is needed.
+//  2. A pool is a pair (served name, model_id), or an adapter's (name, model_id, digest), in the
+//     order in which they were first seen. It outlives its workers, so that a name stays known
+//     while they restart, until max_pools are reached and its place is needed.
 //  3. A model_id has one text bundle: the first one seen. A worker with another is refused and
 //     reported.
 //  4. Workers and pools are listed in index order, so that decisions do not depend on hashing.
@@ -126,8 +126,10 @@ class Fleet {
   const std::vector<Pool>& pools() const { return pools_; }
 
   // The pools of this name, in the order in which they were seen. Empty: no worker ever served it.
+  // A name that is a model's anywhere is no adapter's.
   std::vector<PoolCapacity> PoolsOf(std::string_view name) const;
   uint32_t ReadyCount(const std::string& model_id) const;
+  uint32_t ReadyCount(const Pool& pool) const;  // with an adapter, those that hold it
   // Routers that share this fleet, including this one: the most that a worker sees.
   uint32_t RoutersAttached() const;
   // A worker whose Hello gives the limits and features of this model: a ready one if there is one;
@@ -163,11 +165,13 @@ class Fleet {
   const WorkerRecord* LikeOf(const std::string& model_id, const ModelWorkers& model) const;
   const ModelWorkers& WorkersOf(const std::string& model_id) const;
   ModelWorkers Listed(const std::string& model_id) const;
+  PoolCapacity CapacityOf(const Pool& pool) const;
   std::vector<std::string> Offered(const std::string& model_id, const ModelWorkers& model) const;
   void Show(const WorkerRecord& worker);  // current, in views_
   void Felt(const WorkerRecord& worker);  // its health changed
   void CheckViews() const;
   absl::Status AddPools(const WorkerHello& hello, int64_t now_unix_seconds);
+  absl::Status AddPool(Pool added);
   bool ForgetPool();
   void ForgetTexts();
 

@@ -13,6 +13,7 @@ WorkerView ViewOf(const WorkerRecord& worker) {
   view.worker = worker.index;
   view.worker_id = worker.hello.worker_id;
   view.features = worker.hello.features;
+  view.adapters = worker.hello.adapters;
   view.load = worker.load;
   view.live_attempts = worker.live_attempts;
   view.unadmitted_submits = worker.unadmitted_submits;
@@ -23,6 +24,10 @@ WorkerView ViewOf(const WorkerRecord& worker) {
   view.capacity_blocks = worker.hello.capacity_blocks;
   view.numerics_id = worker.hello.numerics_id;
   return view;
+}
+
+uint64_t RowsOf(const WorkerRecord& worker) {
+  return std::max<uint32_t>(1, worker.hello.limits.max_num_seqs);
 }
 
 }  // namespace
@@ -115,7 +120,7 @@ ModelWorkers Fleet::Listed(const std::string& model_id) const {
     model.attached = model.attached || usable;
     if (!ready) continue;
     model.ready.push_back(worker.index);
-    model.ready_rows += std::max<uint32_t>(1, worker.hello.limits.max_num_seqs);
+    model.ready_rows += RowsOf(worker);
   }
   model.features = Offered(model_id, model);
   return model;
@@ -143,12 +148,37 @@ uint32_t Fleet::ReadyCount(const std::string& model_id) const {
   return static_cast<uint32_t>(WorkersOf(model_id).ready.size());
 }
 
+uint32_t Fleet::ReadyCount(const Pool& pool) const {
+  const std::vector<WorkerIndex>& ready = WorkersOf(pool.model_id).ready;
+  return static_cast<uint32_t>(std::count_if(ready.begin(), ready.end(), [&](WorkerIndex index) {
+    return Holds(worker(index).hello.adapters, pool.adapter);
+  }));
+}
+
+PoolCapacity Fleet::CapacityOf(const Pool& pool) const {
+  const ModelWorkers& model = WorkersOf(pool.model_id);
+  if (pool.adapter.empty()) return {&pool, model.ready_rows, model.attached};
+  PoolCapacity capacity{&pool};
+  for (const WorkerRecord& worker : workers_) {
+    const bool usable = worker.attached && worker.phase != WorkerPhase::kRefused;
+    if (!usable || worker.hello.model_id != pool.model_id) continue;
+    if (!Holds(worker.hello.adapters, pool.adapter)) continue;
+    capacity.attached = true;
+    if (worker.phase == WorkerPhase::kReady) capacity.ready_rows += RowsOf(worker);
+  }
+  return capacity;
+}
+
 std::vector<PoolCapacity> Fleet::PoolsOf(std::string_view name) const {
   std::vector<PoolCapacity> of_name;
+  bool any_model = false;
   for (const Pool& pool : pools_) {
     if (pool.name != name) continue;
-    const ModelWorkers& model = WorkersOf(pool.model_id);
-    of_name.push_back({&pool, model.ready_rows, model.attached});
+    any_model = any_model || pool.adapter.empty();
+    of_name.push_back(CapacityOf(pool));
+  }
+  if (any_model) {
+    std::erase_if(of_name, [](const PoolCapacity& each) { return !each.pool->adapter.empty(); });
   }
   return of_name;
 }
@@ -177,6 +207,8 @@ void Fleet::CheckViews() const {
     const WorkerView& shown = views_[worker.index.value()];
     QUIRE_CHECK_MSG(shown.worker == is.worker && shown.worker_id.data() == is.worker_id.data() &&
                         shown.features.data() == is.features.data() &&
+                        shown.adapters.data() == is.adapters.data() &&
+                        shown.adapters.size() == is.adapters.size() &&
                         shown.numerics_id.data() == is.numerics_id.data(),
                     "a worker is shown by its own name");
     QUIRE_CHECK_MSG(shown.live_attempts == is.live_attempts &&

@@ -66,6 +66,11 @@ absl::StatusOr<std::vector<PoolWeight>> ReadWeights(const std::string& text) {
                          "' are 0; one must be above");
 }
 
+// By which the pools of one name differ.
+const std::string& IdOf(const Pool& pool) {
+  return pool.adapter.empty() ? pool.model_id : pool.adapter;
+}
+
 // Whether this is the model_id that a prefix refers to, among those of a name, in the order in
 // which they were seen; the last one may be new.
 bool StandsFor(const std::string& beginning, const std::string& model_id,
@@ -82,9 +87,9 @@ std::optional<uint64_t> WeightOf(const PoolRules& rules, const Pool& pool,
   const auto weights = rules.weights.find(pool.name);
   if (weights == rules.weights.end()) return std::nullopt;
   std::vector<std::string_view> model_ids;
-  for (const PoolCapacity& each : of_name) model_ids.push_back(each.pool->model_id);
+  for (const PoolCapacity& each : of_name) model_ids.push_back(IdOf(*each.pool));
   for (const PoolWeight& weight : weights->second) {
-    if (StandsFor(weight.model_id, pool.model_id, model_ids)) return weight.weight;
+    if (StandsFor(weight.model_id, IdOf(pool), model_ids)) return weight.weight;
   }
   return 0;
 }
@@ -92,7 +97,7 @@ std::optional<uint64_t> WeightOf(const PoolRules& rules, const Pool& pool,
 double WeightedDraw(uint64_t key, const Pool& pool, uint64_t share) {
   // SplitMix64's finaliser over key and model, to a number in (0, 1).
   uint64_t mixed = key;
-  for (const char c : pool.model_id) {
+  for (const char c : IdOf(pool)) {
     mixed = (mixed ^ static_cast<unsigned char>(c)) * 0x9E3779B97F4A7C15u;
     mixed ^= mixed >> 29;
   }
@@ -193,12 +198,21 @@ const Pool* ChoosePool(const PoolRules& rules, std::span<const PoolCapacity> of_
   return chosen;
 }
 
+std::string AnswererOf(std::string_view model_id, std::string_view adapter) {
+  std::string answerer(model_id);
+  if (!adapter.empty()) answerer.append("+").append(adapter);
+  return answerer;
+}
+
 const std::string* OnlyName(std::span<const Pool> pools) {
   std::set<std::string_view> models;
   for (const Pool& pool : pools) models.insert(pool.model_id);
   for (const Pool& candidate : pools) {
+    if (!candidate.adapter.empty()) continue;
     size_t served = 0;  // a pool is listed once, so that this counts models
-    for (const Pool& pool : pools) served += pool.name == candidate.name ? 1 : 0;
+    for (const Pool& pool : pools) {
+      served += pool.name == candidate.name && pool.adapter.empty() ? 1 : 0;
+    }
     if (served == models.size()) return &candidate.name;
   }
   return nullptr;

@@ -8,7 +8,9 @@
 //  2. Equal keys get equal models as long as shares do not change, and a change moves only the keys
 //     that it must (weighted rendezvous hashing: Schindelhauer and Schomaker, "Weighted Distributed
 //     Hash Tables", 2005).
-//  3. A model_id may be named by a prefix. A prefix refers to the first model_id that was seen with
+//  3. An adapter is a name like any other: its pools have the model_id of their model, and the
+//     digest of the adapter, which takes the place of the model_id in weights and shares.
+//  4. A model_id may be named by a prefix. A prefix refers to the first model_id that was seen with
 //     it; later ones with the same prefix are refused as ambiguous.
 #pragma once
 
@@ -32,11 +34,15 @@ struct Pool {
   PoolIndex index;
   std::string name;
   std::string model_id;
-  int64_t created = 0;  // unix seconds when this router first saw it
+  int64_t created = 0;       // unix seconds when this router first saw it
+  std::string adapter = {};  // its digest; empty: the model alone
+  std::string parent = {};   // of an adapter: a served name of its model
 };
+// What a resumed answer needs: the model_id, and with an adapter that one's digest too.
+std::string AnswererOf(std::string_view model_id, std::string_view adapter);
 
 struct PoolWeight {
-  std::string model_id;  // or its beginning
+  std::string model_id;  // or its beginning; of an adapter's name: a digest
   uint32_t weight = 0;
 };
 
@@ -64,7 +70,7 @@ std::string RefusalByPin(const PoolRules& rules, const WorkerHello& hello,
 // The input of a name's shares.
 struct PoolCapacity {
   const Pool* pool = nullptr;
-  uint64_t ready_rows = 0;  // of its model's ready workers
+  uint64_t ready_rows = 0;  // of its model's ready workers, with an adapter of those that hold it
   bool attached = false;    // it has a worker, whether or not that worker is usable
 };
 
@@ -77,8 +83,8 @@ std::vector<uint64_t> PoolShares(const PoolRules& rules, std::span<const PoolCap
 // weights name.
 const Pool* ChoosePool(const PoolRules& rules, std::span<const PoolCapacity> of_name, uint64_t key);
 
-// The meaning of an absent name: the first name under which every model is served. nullptr: there
-// is none.
+// The meaning of an absent name: the first name under which every model is served, without an
+// adapter. nullptr: there is none.
 const std::string* OnlyName(std::span<const Pool> pools);
 
 }  // namespace quire

@@ -3,6 +3,7 @@
 // Plain values; any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -18,9 +19,10 @@ namespace quire {
 // One worker as a routing policy sees it.
 struct WorkerView {
   WorkerIndex worker;
-  // These two live as long as the fleet is not changed.
+  // These three live as long as the fleet is not changed.
   std::string_view worker_id;
   std::span<const std::string> features;
+  std::span<const ServedAdapter> adapters = {};
   Load load;
   uint32_t live_attempts = 0;
   uint32_t unadmitted_submits = 0;
@@ -36,6 +38,13 @@ struct WorkerView {
   std::optional<uint32_t> slow_start_cap =
       {};  // the current limit of attempts at once, after a return
 };
+// Whether an adapter of this digest is among them; none is needed for the model alone.
+inline bool Holds(std::span<const ServedAdapter> adapters, std::string_view digest) {
+  return digest.empty() ||
+         std::any_of(adapters.begin(), adapters.end(),
+                     [&](const ServedAdapter& adapter) { return adapter.digest == digest; });
+}
+
 struct FleetView {
   std::vector<WorkerView> workers;  // ready and trusted ones of one model, in index order
 };

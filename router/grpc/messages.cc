@@ -433,6 +433,8 @@ void ToProto(const ModelEntry& in, v1::ModelInfo& out) {
   out.set_workers_ready(in.workers_ready);
   out.set_tool_call_parser(std::string(in.tool_call_parser));
   out.set_reasoning_parser(std::string(in.reasoning_parser));
+  out.set_parent(in.parent);
+  out.set_adapter(in.adapter);
 }
 
 absl::Status ToStatus(const ApiError& error) {

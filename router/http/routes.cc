@@ -34,14 +34,24 @@ CallPtr ChatCompletions(HttpServices& services, HttpRequest request, Exchange& e
   return GenerateCall::Begin(services, ApiKind::kChat, std::move(request), exchange);
 }
 
+void AppendNameOrNull(std::string_view key, std::string_view name, std::string& out) {
+  out += ",\"" + std::string(key) + "\":";
+  if (name.empty()) {
+    out += "null";
+  } else {
+    json::AppendQuoted(name, out);
+  }
+}
+
 void AppendModel(const ModelEntry& model, std::string& out) {
   out += "{\"id\":";
   json::AppendQuoted(model.name, out);
   out += ",\"object\":\"model\",\"created\":" + std::to_string(model.created) +
          ",\"owned_by\":\"quire\",\"root\":";
-  json::AppendQuoted(model.name, out);
-  out += ",\"parent\":null,\"max_model_len\":" + std::to_string(model.max_model_len) +
-         ",\"model_ids\":[";
+  json::AppendQuoted(model.parent.empty() ? model.name : model.parent, out);
+  AppendNameOrNull("parent", model.parent, out);
+  AppendNameOrNull("adapter", model.adapter, out);
+  out += ",\"max_model_len\":" + std::to_string(model.max_model_len) + ",\"model_ids\":[";
   for (size_t i = 0; i < model.model_ids.size(); ++i) {
     if (i > 0) out += ',';
     json::AppendQuoted(model.model_ids[i], out);
@@ -49,21 +59,9 @@ void AppendModel(const ModelEntry& model, std::string& out) {
   out += ']';
   const std::pair<std::string_view, std::string_view> parsers[] = {
       {"tool_call_parser", model.tool_call_parser}, {"reasoning_parser", model.reasoning_parser}};
-  for (const auto& [key, name] : parsers) {
-    out += ",\"" + std::string(key) + "\":";
-    if (name.empty()) {
-      out += "null";
-    } else {
-      json::AppendQuoted(name, out);
-    }
-  }
+  for (const auto& [key, name] : parsers) AppendNameOrNull(key, name, out);
   if (!model.state.empty()) out += ",\"state\":\"" + std::string(model.state) + '"';
-  out += ",\"chat_problem\":";
-  if (model.chat_problem.empty()) {
-    out += "null";
-  } else {
-    json::AppendQuoted(model.chat_problem, out);
-  }
+  AppendNameOrNull("chat_problem", model.chat_problem, out);
   out += '}';
 }
 
@@ -83,7 +81,7 @@ CallPtr ListModels(HttpServices& services, HttpRequest request, Exchange& exchan
 
 CallPtr OneModel(HttpServices& services, HttpRequest request, Exchange& exchange) {
   const std::string name = request.path.substr(std::string_view("/v1/models/").size());
-  std::string known;
+  std::vector<std::string> known;
   for (const ModelEntry& model : VisibleModels(services.pipeline.Models(), request.tenant.get())) {
     if (model.name == name) {
       HttpResponse response;
@@ -91,15 +89,9 @@ CallPtr OneModel(HttpServices& services, HttpRequest request, Exchange& exchange
       exchange.Reply(std::move(response));
       return nullptr;
     }
-    if (!known.empty()) known += ", ";
-    known += model.name;
+    known.push_back(model.name);
   }
-  ApiError error;
-  error.code = ApiCode::kNotFound;
-  error.param = "model";
-  error.message = "model: \"" + name.substr(0, 256) +
-                  "\" is not served; served: " + (known.empty() ? "none yet" : known);
-  exchange.Reply(ErrorResponse(error));
+  exchange.Reply(ErrorResponse(NotServed(name, known)));
   return nullptr;
 }
 

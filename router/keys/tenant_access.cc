@@ -7,6 +7,23 @@ namespace {
 
 constexpr size_t kMaxShownNameBytes = 256;
 
+// Whether a name is MODEL:ADAPTER; no model itself may have that name.
+bool IsAdapter(std::string_view name, const ModelEntry& entry) {
+  return !entry.parent.empty() && name.size() > entry.name.size() && name.ends_with(entry.name) &&
+         name[name.size() - entry.name.size() - 1] == ':';
+}
+
+// The meaning of an absent name: the only model, which may have adapters.
+std::string_view OnlyModel(const std::vector<ModelEntry>& models) {
+  const ModelEntry* only = nullptr;
+  for (const ModelEntry& entry : models) {
+    if (!entry.parent.empty()) continue;
+    if (only != nullptr) return "";
+    only = &entry;
+  }
+  return only == nullptr ? std::string_view() : only->name;
+}
+
 }  // namespace
 
 bool MayUse(const TenantProfile* tenant, std::string_view model) {
@@ -22,10 +39,12 @@ std::vector<ModelEntry> VisibleModels(std::vector<ModelEntry> models, const Tena
 std::optional<ApiError> CheckModelAccess(const std::vector<ModelEntry>& models,
                                          const TenantProfile* tenant, std::string_view model) {
   if (tenant == nullptr || tenant->models.empty()) return std::nullopt;
-  if (model.empty() && models.size() == 1) model = models.front().name;
+  if (model.empty()) model = OnlyModel(models);
+  const bool listed = std::any_of(models.begin(), models.end(),
+                                  [&](const ModelEntry& entry) { return entry.name == model; });
   std::string visible;
   for (const ModelEntry& entry : VisibleModels(models, tenant)) {
-    if (entry.name == model) return std::nullopt;
+    if (entry.name == model || (!listed && IsAdapter(model, entry))) return std::nullopt;
     visible += (visible.empty() ? "" : ", ") + entry.name;
   }
   return ApiError{ApiCode::kNotFound,

@@ -23,7 +23,8 @@ bool MayUse(const TenantProfile* tenant, std::string_view model);
 std::vector<ModelEntry> VisibleModels(std::vector<ModelEntry> models, const TenantProfile* tenant);
 
 // kNotFound, naming what the tenant may use, when `model` is not served to it: the error does not
-// reveal whether it exists for others. An empty name is the only model that is served.
+// reveal whether it exists for others. An empty name is the only model that is served. An adapter
+// is a name of its own, which MODEL:ADAPTER needs too.
 std::optional<ApiError> CheckModelAccess(const std::vector<ModelEntry>& models,
                                          const TenantProfile* tenant, std::string_view model);
 

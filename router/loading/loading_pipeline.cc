@@ -253,21 +253,34 @@ std::optional<ApiError> LoadingPipeline::WakeForText(const std::string& name) {
 // -------------------------------------------------------------------------------- models
 
 std::string LoadingPipeline::RequestedName(const std::string& name) const {
+  std::string own = ShelfName(name);
+  return own.empty() && !name.empty() ? OtherName(name, inner_.Models()) : own;
+}
+
+std::string LoadingPipeline::ShelfName(const std::string& name) const {
   const auto& models = shelf_.models();
   if (name.empty()) return models.size() == 1 ? models.begin()->first : "";
   if (shelf_.Find(name) != nullptr) return name;
   const auto alias = options_.aliases.find(name);
-  if (alias != options_.aliases.end() && shelf_.Find(alias->second) != nullptr) {
-    return alias->second;
-  }
-  // The workers of the model that `quire serve` keeps may have names of their own for it.
+  const bool known = alias != options_.aliases.end() && shelf_.Find(alias->second) != nullptr;
+  return known ? alias->second : "";
+}
+
+// The model of an adapter (ADAPTER or MODEL:ADAPTER), or of a name that is not the shelf's: workers
+// of the model that `quire serve` keeps may have names of their own for it.
+std::string LoadingPipeline::OtherName(const std::string& name,
+                                       const std::vector<ModelEntry>& known) const {
+  const auto& models = shelf_.models();
   const auto kept = std::find_if(models.begin(), models.end(),
                                  [](const auto& one) { return one.second.news.kept; });
-  if (kept == models.end() || removed_.contains(name)) return "";
-  const std::vector<ModelEntry> known = inner_.Models();
-  const bool served = std::any_of(known.begin(), known.end(),
-                                  [&](const ModelEntry& entry) { return entry.name == name; });
-  return served ? kept->first : "";
+  if (removed_.contains(name)) return "";
+  for (const ModelEntry& entry : known) {
+    const bool with_model = !entry.parent.empty() && name.ends_with(":" + entry.name);
+    if (entry.name != name && !with_model) continue;
+    if (shelf_.Find(entry.parent) != nullptr) return entry.parent;
+    if (kept != models.end()) return kept->first;
+  }
+  return "";
 }
 
 bool LoadingPipeline::MayBeBehind(const std::string& name) const {
@@ -303,15 +316,9 @@ ApiError LoadingPipeline::NotLoaded(const serve::ModelNews& news) const {
 }
 
 ApiError LoadingPipeline::NotHere(const std::string& name) const {
-  std::string known;
-  for (const ModelEntry& entry : Models()) known += (known.empty() ? "" : ", ") + entry.name;
-  if (name.empty()) {
-    return InvalidField("model", "must name one of the models that are served: " + known);
-  }
-  return {ApiCode::kNotFound,
-          "model: '" + name.substr(0, serve::kMaxModelNameBytes) +
-              "' is not served; served are: " + (known.empty() ? "none yet" : known),
-          "model", 0};
+  std::vector<std::string> served;
+  for (const ModelEntry& entry : Models()) served.push_back(entry.name);
+  return NotServed(name, served);
 }
 
 std::vector<ModelEntry> LoadingPipeline::Models() const {
@@ -319,9 +326,11 @@ std::vector<ModelEntry> LoadingPipeline::Models() const {
   std::set<std::string> listed;
   for (ModelEntry& entry : entries) {
     listed.insert(entry.name);
-    const std::string name = RequestedName(entry.name);
+    std::string name = ShelfName(entry.name);
+    if (name.empty()) name = OtherName(entry.name, entries);
     if (name.empty()) continue;
-    listed.insert(name);  // its workers may serve it under names of their own
+    // Its workers may serve it under names of their own.
+    if (entry.parent.empty()) listed.insert(name);
     entry.state = serve::ModelStateName(shelf_.Find(name)->news.state);
   }
   std::erase_if(entries, [](const ModelEntry& entry) {

@@ -125,6 +125,8 @@ class LoadingPipeline final : public Pipeline, public ModelControl {
 
   // The shelf's name of the model that a client names; empty: it has none.
   std::string RequestedName(const std::string& name) const;
+  std::string ShelfName(const std::string& name) const;
+  std::string OtherName(const std::string& name, const std::vector<ModelEntry>& known) const;
   // Of a name that the shelf does not have: only the pipeline behind knows whether it is served.
   bool MayBeBehind(const std::string& name) const;
   // Nothing is loaded, and what is asked for will be.

@@ -58,7 +58,8 @@ void AdmissionMetrics::Update(const Admission& admission, const Fleet& fleet) {
 void AdmissionMetrics::UpdateQueue(const FairQueue& queue, const Fleet& fleet) {
   std::set<std::string> counted;  // a model that is served under several names waits under one
   for (const Pool& pool : fleet.pools()) {
-    if (!counted.insert(pool.model_id).second) continue;
+    // A request for an adapter waits under its model.
+    if (!pool.adapter.empty() || !counted.insert(pool.model_id).second) continue;
     SetQueued(queue, pool.name, pool.model_id);
   }
   SetQueued(queue, "unknown", kNoModel);

@@ -76,7 +76,7 @@ void FleetMetrics::Update(const Fleet& fleet) {
 // A name may refer to several models, as in a rolling update: any worker of them serves it.
 void FleetMetrics::UpdateModels(const Fleet& fleet) {
   std::map<std::string, uint32_t> ready;
-  for (const Pool& pool : fleet.pools()) ready[pool.name] += fleet.ReadyCount(pool.model_id);
+  for (const Pool& pool : fleet.pools()) ready[pool.name] += fleet.ReadyCount(pool);
   if (ready.empty()) ready["unknown"] = 0;
   for (const auto& [name, count] : ready) {
     Gauge*& gauge = models_[name];

@@ -20,6 +20,19 @@ ApiError ModelGone(const std::string& served) {
           "resume", 0};
 }
 
+// Whether an answer of this model, or of a model and an adapter, can be resumed there.
+bool Answers(const WorkerHello& hello, const std::string& answerer) {
+  return hello.model_id == answerer ||
+         std::any_of(hello.adapters.begin(), hello.adapters.end(), [&](const auto& adapter) {
+           return AnswererOf(hello.model_id, adapter.digest) == answerer;
+         });
+}
+
+// The name under which a model was given its parsers.
+const std::string& ModelName(const Pool& pool) {
+  return pool.adapter.empty() ? pool.name : pool.parent;
+}
+
 }  // namespace
 
 ModelDirectory::ModelDirectory(const PipelineOptions& options, const PipelineRuntime& runtime,
@@ -43,33 +56,50 @@ Result<const Pool*> ModelDirectory::FindPool(const std::string& name, uint64_t k
                     1000};
   }
   const std::string& served = ServedName(name);
-  const std::vector<PoolCapacity> of_name = fleet.PoolsOf(served);
-  if (of_name.empty()) {
-    std::string known;
-    for (const ModelEntry& entry : Entries()) known += (known.empty() ? "" : ", ") + entry.name;
-    if (name.empty()) {
-      return InvalidField("model", "must name one of the models that are served: " + known);
-    }
-    return ApiError{
-        ApiCode::kNotFound,
-        "model: '" + name.substr(0, kMaxHelloStringBytes) + "' is not served; served are: " + known,
-        "model", 0};
-  }
+  const std::vector<PoolCapacity> of_name = PoolsNamed(name);
+  if (of_name.empty()) return UnknownModel(name);
   if (model_id.empty() || QUIRE_BUG(model_forgotten_on_resume)) {
     const Pool* chosen = ChoosePool(fleet.pool_rules(), of_name, key);
     if (chosen != nullptr) return chosen;
     return ApiError{ApiCode::kUnavailable, "model " + served + " is not ready yet", "", 1000};
   }
   for (const PoolCapacity& each : of_name) {
-    if (each.pool->model_id == model_id) return each.pool;
+    if (AnswererOf(each.pool->model_id, each.pool->adapter) == model_id) return each.pool;
   }
   if (!MayComeBack(model_id)) return ModelGone(served);
   return ApiError{ApiCode::kUnavailable, "no worker that has the model_id is there yet", "", 1000};
 }
 
+// The pools of a name, or of MODEL:ADAPTER.
+std::vector<PoolCapacity> ModelDirectory::PoolsNamed(const std::string& name) const {
+  const Fleet& fleet = dispatcher_.fleet();
+  std::vector<PoolCapacity> of_name = fleet.PoolsOf(ServedName(name));
+  const size_t colon = name.rfind(':');
+  if (!of_name.empty() || colon == std::string::npos) return of_name;
+  const PoolRules& rules = fleet.pool_rules();
+  const auto models = fleet.PoolsOf(Unaliased(rules, name.substr(0, colon)));
+  of_name = fleet.PoolsOf(Unaliased(rules, name.substr(colon + 1)));
+  std::erase_if(of_name, [&](const PoolCapacity& adapter) {
+    return adapter.pool->adapter.empty() ||
+           std::none_of(models.begin(), models.end(), [&](const PoolCapacity& model) {
+             return model.pool->adapter.empty() && model.pool->model_id == adapter.pool->model_id;
+           });
+  });
+  return of_name;
+}
+
+ApiError ModelDirectory::UnknownModel(const std::string& name) const {
+  std::vector<std::string> names;
+  for (const ModelEntry& entry : Entries()) {
+    names.push_back(entry.name);
+    if (!entry.parent.empty()) names.push_back(entry.parent + ":" + entry.name);
+  }
+  return NotServed(name, names);
+}
+
 ApiError ModelDirectory::NobodyFor(const GenerateRequest& ask, const ServedModel& model) const {
   const std::string& served = ServedName(ask.model);
-  const std::vector<PoolCapacity> of_name = dispatcher_.fleet().PoolsOf(served);
+  const std::vector<PoolCapacity> of_name = PoolsNamed(ask.model);
   const bool ready = std::any_of(of_name.begin(), of_name.end(),
                                  [](const PoolCapacity& each) { return each.ready_rows > 0; });
   if (ask.resume && ready && !MayComeBack(ask.resume->model_id)) return ModelGone(served);
@@ -89,7 +119,7 @@ bool ModelDirectory::MayComeBack(const std::string& model_id) const {
   return std::any_of(workers.begin(), workers.end(), [&](const WorkerRecord& worker) {
     if (worker.phase == WorkerPhase::kGone || worker.phase == WorkerPhase::kRefused) return false;
     const bool silent = worker.hello.model_id.empty() && worker.refused_id.empty();
-    return silent || worker.hello.model_id == model_id;
+    return silent || Answers(worker.hello, model_id);
   });
 }
 
@@ -109,16 +139,18 @@ Result<ServedModel> ModelDirectory::Find(const std::string& name, uint64_t key,
                  worker->hello.vocab_size, worker->hello.limits,
                  dispatcher_.fleet().FeaturesOf(pool.model_id)};
   model.model_id = pool.model_id;
+  model.adapter = pool.adapter;
   model.format = FormatOf(pool, *model.text);
   return model;
 }
 
 std::shared_ptr<const AnswerFormat> ModelDirectory::FormatOf(const Pool& pool,
                                                              const ModelText& text) {
-  std::shared_ptr<const AnswerFormat>& format = formats_[{pool.name, pool.model_id}];
+  const std::string& name = ModelName(pool);
+  std::shared_ptr<const AnswerFormat>& format = formats_[{name, pool.model_id}];
   if (format == nullptr) {
     format = std::make_shared<const AnswerFormat>(
-        MakeAnswerFormat(text, answer_rules_.Of(pool.name, text.Spoken())));
+        MakeAnswerFormat(text, answer_rules_.Of(name, text.Spoken())));
   }
   return format;
 }
@@ -130,22 +162,27 @@ std::optional<ModelEntry> ModelDirectory::EntryOf(const std::string& name) const
   const std::vector<uint64_t> shares = PoolShares(fleet.pool_rules(), of_name);
   ModelEntry entry;
   entry.name = name;
-  entry.model_id = of_name.back().pool->model_id;
+  const Pool* main = of_name.back().pool;
   entry.created = of_name.front().pool->created;
   uint64_t most = 0;
   for (size_t i = 0; i < of_name.size(); ++i) {
-    const std::string& model_id = of_name[i].pool->model_id;
-    entry.workers_ready += fleet.ReadyCount(model_id);
-    if (of_name[i].attached) entry.model_ids.push_back(model_id);
+    const Pool& pool = *of_name[i].pool;
+    entry.workers_ready += fleet.ReadyCount(pool);
+    const bool listed = std::find(entry.model_ids.begin(), entry.model_ids.end(), pool.model_id) !=
+                        entry.model_ids.end();
+    if (of_name[i].attached && !listed) entry.model_ids.push_back(pool.model_id);
     if (shares[i] <= most) continue;
     most = shares[i];
-    entry.model_id = model_id;
+    main = &pool;
   }
+  entry.model_id = main->model_id;
+  entry.adapter = main->adapter;
+  entry.parent = main->parent;
   if (entry.model_ids.empty()) entry.model_ids = {entry.model_id};
   const WorkerRecord* worker = fleet.Representative(entry.model_id);
   entry.max_model_len = worker == nullptr ? 0 : worker->hello.limits.max_model_len;
   if (const std::shared_ptr<const ModelText> text = texts_.Find(entry.model_id)) {
-    const std::string& served = of_name.front().pool->name;
+    const std::string& served = ModelName(*main);
     const dialect::Detected spoken = answer_rules_.Of(served, text->Spoken());
     if (spoken.dialect != nullptr) entry.tool_call_parser = spoken.dialect->name;
     entry.chat_problem = text->ChatProblem();

@@ -27,8 +27,10 @@ class ModelDirectory {
                  Dispatcher& dispatcher);
 
   // The model for a request with this key; `model_id` is the model of a resumed answer, or empty.
-  // NOT_FOUND names what is served; CONFLICT: this router has never seen that model_id under this
-  // name, and it knows the models of all workers; UNAVAILABLE while no worker is known yet.
+  // A name is a model's, an adapter's, an alias of either, or MODEL:ADAPTER.
+  // NOT_FOUND names what is served, or the nearest of many names; CONFLICT: this router has never
+  // seen that model_id under this name, and it knows the models of all workers; UNAVAILABLE while
+  // no worker is known yet.
   Result<ServedModel> Find(const std::string& name, uint64_t key = 0,
                            const std::string& model_id = "");
   // The error for a request that has found no worker for as long as it may wait; `model` is empty
@@ -49,6 +51,8 @@ class ModelDirectory {
   Result<const Pool*> FindPool(const std::string& name, uint64_t key,
                                const std::string& model_id) const;
   const std::string& ServedName(const std::string& name) const;
+  std::vector<PoolCapacity> PoolsNamed(const std::string& name) const;
+  ApiError UnknownModel(const std::string& name) const;
   bool MayComeBack(const std::string& model_id) const;
   std::optional<ModelEntry> EntryOf(const std::string& name) const;
   void TextChanged(const std::string& model_id, const absl::Status& status);

@@ -44,6 +44,9 @@ std::vector<WorkerStatus> StatusesOf(const Dispatcher& dispatcher) {
     status.epoch = HexOf(worker.hello.epoch.value());
     status.model_id = worker.hello.model_id;
     status.served_names = worker.hello.served_names;
+    for (const ServedAdapter& adapter : worker.hello.adapters) {
+      status.adapters.push_back(adapter.name);
+    }
     status.phase = std::string(WorkerPhaseName(worker.phase));
     status.index_state =
         std::string(CacheStateName(dispatcher.placement().index().state(worker.index)));

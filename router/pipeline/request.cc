@@ -24,7 +24,7 @@ constexpr uint64_t kExpectedOutputTokens = 256;
 
 std::optional<ApiError> CheckResume(const GenerateRequest& ask, const ServedModel& model) {
   const ResumeRequest& resume = *ask.resume;
-  if (resume.model_id != model.model_id) {
+  if (resume.model_id != model.Answerer()) {
     return ApiError{
         ApiCode::kConflict,
         "resume: the answer was begun by another model than the one served as " + model.facts.name,
@@ -148,7 +148,7 @@ std::optional<ApiError> CheckPromptLogprobs(const LiveRequest& request,
 
 // What a router that resumes the answer knows too.
 BlockHash IdKeyOf(const LiveRequest& request) {
-  const BlockHash root = RootHash(request.model.model_id, "", "call", "");
+  const BlockHash root = RootHash(request.model.Answerer(), "", "call", "");
   const auto seed = static_cast<uint64_t>(request.sampling.seed);
   const TokenId halves[] = {static_cast<TokenId>(seed & 0xFFFFFFFF),
                             static_cast<TokenId>(seed >> 32)};
@@ -196,6 +196,7 @@ ApiError InClientsWords(const LiveRequest& request, ApiError error) {
       {"prompt", request.prompt_field},
       {"constraint", request.ask.constraint_field},
       {"thought_budget", request.ask.thinking.budget_field},
+      {"adapter", "model"},
   };
   const auto* name = std::find_if(std::begin(names), std::end(names),
                                   [&](const auto& each) { return each.first == error.param; });
@@ -236,6 +237,8 @@ RoomNeed RoomNeedOf(const LiveRequest& request) {
   if (request.thought_budget != nullptr) {
     need.required_features.emplace_back(kFeatureThoughtBudget);
   }
+  need.adapter = request.model.adapter;
+  if (!need.adapter.empty()) need.required_features.emplace_back(kFeatureAdapter);
   return need;
 }
 
@@ -347,13 +350,14 @@ Submit MakeSubmit(const LiveRequest& request, SaltBook& salts) {
   }
   submit.request_id = ValidUtf8(std::string_view(ask.request_id).substr(0, kMaxRequestIdBytes));
   submit.model_id = request.model.model_id;
+  submit.adapter = request.model.adapter;
   return submit;
 }
 
 Started StartedOf(LiveRequest& request) {
   Started started;
   started.model = request.model.facts.name;
-  started.model_id = request.model.model_id;
+  started.model_id = request.model.Answerer();
   started.seed = request.sampling.seed;
   started.created = request.created;
   started.prompt_ids = request.prompt_ids;
@@ -401,6 +405,7 @@ RequestRecord RecordOf(const LiveRequest& request, RequestEnd end, Micros now) {
   if (request.ask.tenant != nullptr) record.tenant = request.ask.tenant->name;
   record.model = request.model.model_id.empty() ? request.ask.model : request.model.facts.name;
   record.model_id = request.model.model_id;
+  record.adapter = request.model.adapter;
   record.priority = request.ask.priority;
   record.streaming = request.ask.streaming;
   record.end = end;

@@ -20,6 +20,7 @@
 #include "router/chat/sampling.h"
 #include "router/core/api.h"
 #include "router/core/model_text.h"
+#include "router/fleet/pools.h"
 #include "router/pipeline/answer_plan.h"
 #include "router/pipeline/pipeline.h"
 #include "router/pipeline/serving_metrics.h"
@@ -35,6 +36,10 @@ struct ServedModel {
   ModelFacts facts;
   std::string model_id;
   std::shared_ptr<const AnswerFormat> format;
+  std::string adapter = {};  // digest; empty: the model alone
+
+  // What a client resumes the answer with: pools.h.
+  std::string Answerer() const { return AnswererOf(model_id, adapter); }
 };
 
 // Counts a prompt's bytes for as long as it waits for tokenization.

@@ -54,6 +54,7 @@ std::string Line(const RequestRecord& record, int64_t unix_seconds, const Form& 
   line["tenant"] = Cut(record.tenant);
   line["model"] = Cut(record.model);
   line["model_id"] = Cut(record.model_id);
+  if (!record.adapter.empty()) line["adapter"] = Cut(record.adapter);
   line["priority"] = record.priority;
   line["streaming"] = record.streaming;
   const bool ended = form.state.empty() || form.state == "ended";

@@ -42,6 +42,7 @@ struct RequestRecord {
   std::string tenant;
   std::string model;  // the served name
   std::string model_id;
+  std::string adapter;                        // digest; empty: the model alone
   std::string operation = "text_completion";  // or "chat"
   trace::RequestTrace trace;
   int32_t priority = 0;

@@ -87,6 +87,7 @@ Span RootSpan(const RequestRecord& record, const SpanMaker& make) {
   add("quire.request_id", Cut(record.request_id));
   if (!record.tenant.empty()) add("quire.tenant", Cut(record.tenant));
   add("quire.model_id", Cut(record.model_id));
+  if (!record.adapter.empty()) add("quire.adapter", Cut(record.adapter));
   add("quire.priority", static_cast<int64_t>(record.priority));
   add("quire.attempts", static_cast<int64_t>(record.attempts_total));
   add("quire.end", std::string(RequestEndName(record.end)));

@@ -41,9 +41,9 @@ void KeepFitting(const RouteQuery& query, std::vector<WorkerView>& workers) {
       std::is_sorted(workers.begin(), workers.end(),
                      [](const WorkerView& a, const WorkerView& b) { return a.worker < b.worker; }),
       "a fleet view is in index order");
-  if (query.excluded.empty() && query.required_features.empty()) return;
+  if (query.excluded.empty() && query.required_features.empty() && query.adapter.empty()) return;
   std::erase_if(workers, [&](const WorkerView& worker) {
-    return !Offers(worker, query.required_features) ||
+    return !Offers(worker, query.required_features) || !Holds(worker.adapters, query.adapter) ||
            std::find(query.excluded.begin(), query.excluded.end(), worker.worker) !=
                query.excluded.end();
   });

@@ -28,6 +28,7 @@ struct RouteQuery {
   std::string_view session;           // of the client's header; empty: none
   std::vector<WorkerIndex> excluded;  // workers that have already failed this request
   std::vector<std::string> required_features;
+  std::string_view adapter;  // digest of what a worker must hold; empty: none
   // Workers with room for it are preferred to those that only have credit.
   RoomNeed need;
   uint64_t max_prefill_ahead = UINT64_MAX;

@@ -37,7 +37,9 @@ bool HasRoom(const WorkerView& worker, const RoomNeed& need, uint64_t max_prefil
 
 bool RoomSearch::See(const WorkerView& worker) {
   if (found_ == Room::kEmptyPool) found_ = Room::kUnfit;
-  if (!Offers(worker, need_.required_features)) return false;
+  if (!Offers(worker, need_.required_features) || !Holds(worker.adapters, need_.adapter)) {
+    return false;
+  }
   const Room here = RoomAt(worker, need_, max_prefill_ahead_);
   if (here == Room::kSome || found_ != Room::kAhead) found_ = here;
   return here == Room::kSome;

@@ -17,6 +17,7 @@ struct RoomNeed {
   std::vector<std::string> required_features;
   uint64_t prefill_tokens = 0;  // prompt, and outputs that it brings along
   uint64_t output_tokens = 0;   // that it is expected to write, over all choices
+  std::string adapter = {};     // digest of what a worker must hold; empty: none
 };
 
 enum class Room : uint8_t {

@@ -55,6 +55,8 @@ config::Description Says(const std::vector<std::string>& names, bool with_bool) 
   repeated.name = "served-model-name";
   repeated.target = &list;
   schema.Add(repeated);
+  repeated.name = "lora-modules";
+  if (with_bool) schema.Add(repeated);
   std::vector<std::string> keys;
   if (!with_bool) schema.Add({.name = "api-key", .target = &keys, .secret = true});
   std::string collector;
@@ -122,6 +124,7 @@ TEST(ServePlan, SeveralModelsAreLoadedWhenTheyAreAskedFor) {
   const std::pair<std::vector<std::string>, std::string> wrong[] = {
       {{"demo", "demo"}, "has the name of another one"},
       {{"demo", more, "--workers=2"}, "--workers: several models"},
+      {{"demo", more, "--lora-modules=a=/a"}, "--lora-modules: adapters go with one MODEL"},
       {{"--models-dir=" + plans.folder.path() + "/empty"}, "holds no model"},
   };
   for (const auto& [args, message] : wrong) {
@@ -248,13 +251,16 @@ TEST(ServePlan, TakesWhatKserveGivesToVllm) {
   ASSERT_EQ(plan->warnings.size(), 1u);
   EXPECT_NE(plan->warnings[0].find("--collect-detailed-traces"), std::string::npos);
   EXPECT_TRUE(plans.Plan({"demo", "--enable-chunked-prefill", "--disable-log-requests"}).ok());
+  EXPECT_EQ(
+      plans.Plan({"demo", "--fully-sharded-loras", "--lora-modules", "a=/a", "b=/b"})->worker_args,
+      (std::vector<std::string>{"--threads=8", "--lora-modules=a=/a", "--lora-modules=b=/b"}));
+  EXPECT_EQ(plans.Plan({"demo", "--max-cpu-loras", "4", "--lora-dtype=auto"})->warnings.size(), 3u);
   EXPECT_EQ(plans.Plan({"demo", "--enforce-eager"})->warnings.size(), 2u);
 }
 
 TEST(ServePlan, SaysWhatToSayInsteadOfVllmsFlags) {
   Plans plans;
   const std::pair<std::vector<std::string>, const char*> cases[] = {
-      {{"demo", "--enable-lora"}, "--enable-lora is vLLM's: adapters are not served"},
       {{"--model", "demo"}, "--model is vLLM's: the model is the first word"},
       {{"demo", "--gpu-memory-utilization=0.9"}, "--kv-cache-memory-bytes says a size"},
       {{"demo", "--data-parallel-size", "2"}, "--workers"}};

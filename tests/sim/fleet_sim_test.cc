@@ -34,6 +34,7 @@ TEST(FleetSim, EveryPromiseIsKeptUnderEverySeed) {
                            "told to wait for its quota",
                            "left behind by an update",
                            "exact indexes",
+                           "answered with an adapter",
                            "told that a feature is not served",
                            "attempts that lost their router",
                            "quire_router_carry_ons_total",

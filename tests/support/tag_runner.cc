@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "worker/adapters/adapter_table.h"
 #include "worker/engine/engine.h"
 #include "worker/scheduler/scheduler_values.h"
 
@@ -20,6 +21,7 @@ StepLimits MakeLimits(const TagRunnerOptions& options) {
   limits.groups = options.cache.GroupCount();
   limits.page_count = options.cache.page_count;
   limits.vocab_size = options.vocab_size;
+  limits.max_loras = options.max_loras;
   return limits;
 }
 
@@ -165,6 +167,7 @@ TagRunnerOptions RunnerOptionsFor(const EngineOptions& engine) {
   runner.max_step_tokens =
       MaxStepTokens(engine.max_num_seqs, engine.max_num_batched_tokens, engine.block_size);
   runner.max_model_len = engine.max_model_len;
+  runner.max_loras = engine.adapters == nullptr ? 0 : engine.adapters->max_loras();
   return runner;
 }
 
@@ -207,8 +210,9 @@ void TagRunner::Launch(std::span<const std::byte> packet, int64_t now_us) {
   int64_t tokens = 0;
   for (const RowBirth& birth : plan.born) {
     const uint64_t seed = birth.sampling.seed;
-    salts_[static_cast<size_t>(birth.row)] =
-        options_.salt_of_seed ? options_.salt_of_seed(seed) : 0;
+    uint64_t& salt = salts_[static_cast<size_t>(birth.row)];
+    salt = options_.salt_of_seed ? options_.salt_of_seed(seed) : 0;
+    if (options_.salt_of_slot) salt ^= options_.salt_of_slot(birth.adapter_slot);
   }
   std::vector<uint64_t> salts;
   for (const StepRow& row : plan.rows) {

@@ -97,6 +97,7 @@ struct TagRunnerOptions {
   int32_t max_num_seqs = 64;
   int32_t max_step_tokens = 4096;
   int32_t max_model_len = 2048;
+  int32_t max_loras = 0;
   int max_in_flight = 1;
   StepMasks* masks = nullptr;  // of constrained rows
   // Virtual time that a step of so many tokens takes; empty: none passes.
@@ -105,6 +106,8 @@ struct TagRunnerOptions {
   std::function<int64_t(const StepPlan&)> plan_micros;
   // The salt of a request, told by its seed (packets carry no salt); empty: all have salt 0.
   std::function<uint64_t(uint64_t seed)> salt_of_seed;
+  // What the salt is mixed with, by the slot of a row's adapter (−1: none); empty: nothing.
+  std::function<uint64_t(int32_t slot)> salt_of_slot;
   // To the other ranks, where a device has its part of the vocabulary alone. The host's model is
   // whole on every rank and says nothing to the others.
   kernels::Communicator* communicator = nullptr;

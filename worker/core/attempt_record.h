@@ -46,6 +46,7 @@ struct AttemptRecord {
   AttemptKey key;
   std::string request_id;  // the client's, only passed along
   std::string tenant;
+  std::string adapter;      // its digest; empty: the model alone
   std::string traceparent;  // of its router's span; empty: none came
   std::string tracestate;   // tracestate, which came with it
   uint32_t choices = 1;     // choices that this attempt ran, without those that had already ended

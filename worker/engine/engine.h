@@ -19,6 +19,8 @@
 
 namespace quire {
 
+class AdapterMetrics;
+class AdapterTable;
 class Drafter;
 class KvCache;
 class MaskPool;
@@ -53,6 +55,9 @@ struct EngineOptions {
   // engine; null: nothing is drafted. A model with states is never drafted for.
   Drafter* drafter = nullptr;
   int32_t max_drafts = 0;
+  // What requests may name in Submit::adapter. These two outlive the engine; null: no adapters.
+  const AdapterTable* adapters = nullptr;
+  AdapterMetrics* adapter_metrics = nullptr;
   EngineMetrics* metrics = nullptr;  // outlives the engine; may be absent
   // Called with each page that is freed, so that tests can poison it. May be empty.
   std::function<void(int32_t page)> on_page_freed;

@@ -23,6 +23,7 @@ void InitBeam(Choice& beam, Request& request, uint32_t index, uint64_t id) {
   const Choice& answer = OneAnswer(request);
   beam.request = &request;
   beam.is_beam = true;
+  beam.adapter_slot = request.adapter_slot;
   beam.index = index;
   beam.choice = index;
   beam.id = id;

@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
+#include "worker/adapters/adapter_table.h"
 #include "worker/engine/engine_state.h"
 #include "worker/engine/submit_check.h"
 #include "worker/sample/stop_rules.h"
@@ -21,8 +22,9 @@ CacheIdentity IdentityOf(const Submit& submit, const EngineOptions& options) {
   if (!options.prefix_caching) return {};
   CacheIdentity identity;
   if (QUIRE_BUG(salt_ignored)) return identity;
-  identity.key = std::to_string(submit.adapter.size()) + ":" + submit.adapter + submit.salt;
-  identity.root = RootHash(options.model_id, options.numerics_id, submit.adapter, submit.salt);
+  const std::string adapter = QUIRE_BUG(adapter_missing_in_root) ? "" : submit.adapter;
+  identity.key = std::to_string(adapter.size()) + ":" + adapter + submit.salt;
+  identity.root = RootHash(options.model_id, options.numerics_id, adapter, submit.salt);
   return identity;
 }
 
@@ -120,6 +122,11 @@ void Engine::State::Accept(SubmitCommand command) {
   owned->grammar = std::move(command.grammar);
   owned->compiling = command.compiling;
   owned->cache = IdentityOf(owned->submit, options);
+  if (!owned->submit.adapter.empty()) {
+    const std::optional<int> slot = options.adapters->SlotOf(owned->submit.adapter);
+    QUIRE_CHECK_MSG(slot.has_value(), "an adapter that is not held was refused");
+    owned->adapter_slot = *slot;
+  }
   next_timeout_us = std::min(next_timeout_us, owned->deadline_us);
   const uint32_t choices = static_cast<uint32_t>(owned->submit.choices.size());
   for (uint32_t i = 0; i < choices; ++i) owned->choices.push_back(std::make_unique<Choice>());
@@ -190,6 +197,7 @@ void Engine::State::AddChoice(Request& request, uint32_t index) {
   choice.router = request.router;
   choice.key = submit.key;
   choice.index = index;
+  choice.adapter_slot = request.adapter_slot;
   choice.constrained = submit.constrained();
   constrained_choices += choice.constrained;
   choice.logprobs = submit.sampling.logprobs;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "worker/engine/adapter_metrics.h"
 #include "worker/engine/engine_state.h"
 
 namespace quire {
@@ -46,10 +47,31 @@ void Engine::State::Report(int64_t now_us, EngineOutput& output) {
   totals.scheduler = Sum(before.scheduler, scheduler.totals(), kSchedulerCounts);
   totals.cache = Sum(before.cache, scheduler.kv().totals(), kCacheCounts);
   if (options.metrics != nullptr) options.metrics->Publish(totals, output.load);
+  if (options.adapter_metrics != nullptr && options.adapter_metrics->slots() > 0) {
+    PublishAdapters();
+  }
   output.device_lost = device_lost;
   output.devices_lost = devices_lost;
   output.drained = draining && requests.Empty() && in_flight.empty();
   output.next_wakeup_us = output.drained ? kNeverMicros : NextWakeup(now_us);
+}
+
+void Engine::State::PublishAdapters() {
+  struct Use {
+    uint32_t running = 0;
+    uint32_t waiting = 0;
+  };
+  std::vector<Use> uses(static_cast<size_t>(options.adapter_metrics->slots()));
+  for (const auto& [key, request] : requests.live()) {
+    QUIRE_CHECK_MSG((request->adapter_slot < 0) == request->submit.adapter.empty(),
+                    "who names an adapter has its slot");
+    if (request->adapter_slot < 0) continue;
+    Use& use = uses.at(static_cast<size_t>(request->adapter_slot));
+    ++(request->Admitted() ? use.running : use.waiting);
+  }
+  for (size_t slot = 0; slot < uses.size(); ++slot) {
+    options.adapter_metrics->Set(static_cast<int>(slot), uses[slot].running, uses[slot].waiting);
+  }
 }
 
 // What was published and withdrawn since the last round, and the next slice of a snapshot: after

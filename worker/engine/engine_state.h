@@ -69,6 +69,7 @@ struct Engine::State {
   void TellToken(Choice& choice, const SampledToken& sample, int64_t count, int64_t now_us);
   void Report(int64_t now_us, EngineOutput& output);
   void ReportCache(EngineOutput& output);
+  void PublishAdapters();
 
   // --- speculation (engine_drafts.cc)
   bool LearnsDrafts() const;

@@ -48,6 +48,7 @@ AttemptRecord Request::Record(EndReason reason, int64_t now_us) const {
   record.key = submit.key;
   record.request_id = submit.request_id;
   record.tenant = submit.tenant;
+  record.adapter = submit.adapter;
   record.traceparent = submit.traceparent;
   record.tracestate = submit.tracestate;
   record.prefill = prefill;

@@ -61,6 +61,7 @@ struct Request {
   uint32_t prompt_tokens = 0;
   int64_t deadline_us = kNeverMicros;
   CacheIdentity cache;
+  int32_t adapter_slot = -1;  // of submit.adapter; −1: it has none
   std::vector<std::unique_ptr<Choice>> choices;
   size_t open_choices = 0;
   bool told_admitted = false;

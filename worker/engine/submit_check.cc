@@ -9,6 +9,7 @@
 
 #include "common/check.h"
 #include "common/wire/features.h"
+#include "worker/adapters/adapter_table.h"
 #include "worker/engine/beams.h"
 #include "worker/sample/stop_rules.h"
 
@@ -97,6 +98,9 @@ std::vector<std::string> ServedFeatures(const EngineOptions& options) {
     features.emplace_back(kFeatureThoughtBudget);
   }
   if (options.max_choices > 1) features.emplace_back(kFeatureChoices);
+  if (options.adapters != nullptr && options.adapters->max_loras() > 0) {
+    features.emplace_back(kFeatureAdapter);
+  }
   return features;
 }
 
@@ -141,7 +145,12 @@ std::optional<Refused> CheckSubmit(const Submit& submit, const EngineOptions& op
       return refused;
     }
   }
-  return CheckFeatures(submit, options);
+  if (auto refused = CheckFeatures(submit, options)) return refused;
+  const bool held = submit.adapter.empty() ||
+                    (options.adapters != nullptr && options.adapters->SlotOf(submit.adapter));
+  if (held) return std::nullopt;
+  // Its router may find another worker that has it.
+  return Refuse(RefusalCode::kNotReady, "adapter", "this worker does not hold it");
 }
 
 }  // namespace quire

@@ -21,6 +21,7 @@ std::string AttemptRecordJson(const AttemptRecord& record, Epoch epoch, int64_t 
     line["trace_id"] = trace;
   }
   line["tenant"] = record.tenant;
+  if (!record.adapter.empty()) line["adapter"] = record.adapter;
   line["choices"] = record.choices;
   line["reason"] = EndReasonName(record.reason);
   line["prompt_tokens"] = record.usage.prompt_tokens;

@@ -93,6 +93,7 @@ Span AttemptSpan(const AttemptRecord& record, const trace::RequestTrace& trace,
   AddUsage(record, span);
   Add(span, "quire.request_id", record.request_id);
   if (!record.tenant.empty()) Add(span, "quire.tenant", record.tenant);
+  if (!record.adapter.empty()) Add(span, "quire.adapter", record.adapter);
   Add(span, "quire.worker.id", facts.worker_id);
   Add(span, "quire.worker.epoch", static_cast<int64_t>(facts.epoch));
   Add(span, "quire.attempt", static_cast<int64_t>(record.key.attempt.value()));

@@ -36,6 +36,10 @@ void Scheduler::GiveBirth(Sequence& sequence) {
   birth.sampling = *sequence.sampling;
   birth.end_ids = sequence.end_ids;
   birth.constrained = sequence.constrained;
+  birth.adapter_slot = sequence.adapter_slot;
+  if (QUIRE_BUG(adapter_of_the_neighbour) && plan_->born.size() > 1) {
+    birth.adapter_slot = plan_->born[plan_->born.size() - 2].adapter_slot;
+  }
 }
 
 void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {

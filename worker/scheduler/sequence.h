@@ -44,8 +44,9 @@ struct Sequence {
   const SamplingParams* sampling = nullptr;
   std::vector<TokenId> end_ids;  // sorted
   const CacheIdentity* cache =
-      nullptr;           // the sequences that it shares computed blocks with; null: none
-  bool resumed = false;  // its tokens have been computed elsewhere
+      nullptr;                // the sequences that it shares computed blocks with; null: none
+  bool resumed = false;       // its tokens have been computed elsewhere
+  int32_t adapter_slot = -1;  // see RowBirth
 
   // Progress.
   bool admitted = false;        // has been in a batch

@@ -47,6 +47,25 @@ TEST(HttpServer, ServesTheSmallRoutes) {
   EXPECT_EQ(At(Object(none.body), {"error", "code"}), "\"model_not_found\"");
 }
 
+TEST(HttpServer, AdaptersAreListedWithTheirParent) {
+  EdgeHarness edge;
+  edge.OnLoop([&] {
+    ModelEntry adapter{"sql", "id-of-demo", 2048, 1, 1700000000};
+    adapter.parent = "demo";
+    adapter.adapter = "d1";
+    edge.pipeline.adapters = {adapter};
+  });
+  const json::Object sql = Object(edge.Ask(edge.Get("/v1/models/sql")).body);
+  EXPECT_EQ(At(sql, {"parent"}), "\"demo\"");
+  EXPECT_EQ(At(sql, {"root"}), "\"demo\"");
+  EXPECT_EQ(At(sql, {"adapter"}), "\"d1\"");
+  const std::string demo = edge.Ask(edge.Get("/v1/models/demo")).body;
+  EXPECT_NE(demo.find(R"("root":"demo","parent":null,"adapter":null)"), std::string::npos) << demo;
+  const RawResponse none = edge.Ask(edge.Get("/v1/models/sqk"));
+  EXPECT_EQ(none.status, 404);
+  EXPECT_NE(none.body.find("the nearest name is sql"), std::string::npos) << none.body;
+}
+
 TEST(HttpServer, HealthFollowsThePipeline) {
   EdgeHarness edge;
   edge.OnLoop([&] { edge.pipeline.ready = edge.pipeline.healthy = false; });

@@ -196,6 +196,26 @@ TEST(TenantAccess, ModelsAreSeenAndUsedByThoseWhoMay) {
   EXPECT_TRUE(CheckModelAccess({models[0]}, &profile, ""));
 }
 
+TEST(TenantAccess, AnAdapterIsANameOfItsOwn) {
+  std::vector<ModelEntry> models = {{"demo", "id", 1, 1, 0}, {"sql", "id", 1, 1, 0}};
+  models[1].parent = "demo";
+  TenantProfile profile;
+  profile.models = {"sql"};
+  EXPECT_FALSE(CheckModelAccess(models, &profile, "sql"));
+  EXPECT_FALSE(CheckModelAccess(models, &profile, "demo:sql"));
+  for (const char* name : {"demo", "", "demo:other", ":", "sqlsql"}) {
+    EXPECT_TRUE(CheckModelAccess(models, &profile, name)) << name;
+  }
+  profile.models = {"demo"};
+  EXPECT_FALSE(CheckModelAccess(models, &profile, "")) << "the only model";
+  EXPECT_TRUE(CheckModelAccess(models, &profile, "sql"));
+  EXPECT_TRUE(CheckModelAccess(models, &profile, "demo:sql"));
+  // A model may be called like an adapter behind another one's name.
+  models.push_back({"demo:sql", "id2", 1, 1, 0});
+  profile.models = {"sql"};
+  EXPECT_TRUE(CheckModelAccess(models, &profile, "demo:sql"));
+}
+
 TEST(TenantAccess, PriorityIsHeldToTheTenantsHighest) {
   auto profile = std::make_shared<TenantProfile>();
   GenerateRequest request;

@@ -20,7 +20,7 @@ class Behind final : public FakePipeline {
   std::vector<ModelEntry> Models() const override {
     std::vector<ModelEntry> models;
     if (attached) models = FakePipeline::Models();
-    for (ModelEntry& model : models) model.name = serves;
+    if (!models.empty()) models.front().name = serves;
     return models;
   }
   void WorkersNamed(const std::string&, std::vector<std::string> targets) override {
@@ -223,6 +223,31 @@ TEST_F(LoadingTest, UnknownNamesAreToldWhatThereIs) {
   EXPECT_EQ(sink.error->code, ApiCode::kNotFound);
   EXPECT_NE(sink.error->message.find("served are: demo, other"), std::string::npos);
   EXPECT_EQ(unnamed.error->code, ApiCode::kInvalidArgument);
+}
+
+TEST_F(LoadingTest, AnAdapterIsServedWithItsModel) {
+  ModelEntry adapter{"sql", "id-of-demo", 2048, 1, 1700000000};
+  adapter.parent = "demo";
+  behind_.adapters = {adapter};
+  Say("demo", ModelState::kReady);
+  Run(0);
+  for (const char* name : {"sql", "demo:sql"}) {
+    EXPECT_EQ(pipeline_.MachineName(name), "demo") << name;
+    Sink sink;
+    Ask(sink, name);
+    Run(kMicrosPerSecond);
+    ASSERT_FALSE(behind_.seen.empty()) << name;
+    EXPECT_EQ(behind_.seen.back().model, name);
+  }
+  const std::vector<ModelEntry> models = pipeline_.Models();
+  ASSERT_EQ(models.size(), 3u);
+  EXPECT_EQ(models[1].name, "sql");
+  EXPECT_EQ(models[1].state, "ready");
+  Sink unknown;
+  Ask(unknown, "demo:sqk");
+  Run(0);
+  ASSERT_TRUE(unknown.error.has_value());
+  EXPECT_EQ(unknown.error->code, ApiCode::kNotFound);
 }
 
 TEST_F(LoadingTest, ModelsThatAreNotLoadedAreListedWithTheirState) {

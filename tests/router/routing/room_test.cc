@@ -108,6 +108,23 @@ TEST(RoomSearch, TellsWhyThereIsNone) {
   EXPECT_EQ(RoomOf(view, {{}, 5000, 0}, kAhead), Room::kSome);
 }
 
+TEST(RoomSearch, AnAdapterIsHeldOrTheWorkerIsUnfit) {
+  const std::vector<ServedAdapter> held = {{"a", "one", "base", 8}, {"b", "two", "base", 8}};
+  FleetView view;
+  view.workers = {Busy(0), Busy(1)};
+  view.workers[1].adapters = held;
+  RoomNeed need;
+  need.adapter = "two";
+  EXPECT_EQ(RoomOf(view, need, kAhead), Room::kSome);
+  RouteQuery query;
+  query.adapter = need.adapter;
+  const std::vector<WorkerView> candidates = Candidates(view, query);
+  ASSERT_EQ(candidates.size(), 1u);
+  EXPECT_EQ(candidates[0].worker, WorkerIndex(1));
+  need.adapter = "b";
+  EXPECT_EQ(RoomOf(view, need, kAhead), Room::kUnfit) << "a name is no digest";
+}
+
 TEST(Candidates, PreferRoomToMereCredit) {
   FleetView view;
   view.workers = {Busy(0), Busy(1), Busy(2)};

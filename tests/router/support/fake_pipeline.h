@@ -37,6 +37,7 @@ class FakePipeline : public Pipeline {
   Mode mode = Mode::kEcho;
   ApiError refusal{ApiCode::kRateLimited, "the queue is full", "", 2000};
   uint64_t window = 16;
+  std::vector<ModelEntry> adapters;  // listed besides its model
   bool ready = true;
   bool healthy = true;
   bool draining = false;
@@ -81,7 +82,9 @@ class FakePipeline : public Pipeline {
   void UseSaltKey(const std::string&) override {}
   void WorkersNamed(const std::string&, std::vector<std::string>) override {}
   std::vector<ModelEntry> Models() const override {
-    return {{"demo", "id-of-demo", 2048, 1, 1700000000}};
+    std::vector<ModelEntry> models = {{"demo", "id-of-demo", 2048, 1, 1700000000}};
+    models.insert(models.end(), adapters.begin(), adapters.end());
+    return models;
   }
 
   void Tokenize(TokenizeAsk ask, std::function<void(Result<TokenizeResult>)> done) override {

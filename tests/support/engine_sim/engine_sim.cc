@@ -33,6 +33,7 @@ class Worker {
         epoch_(++last_epoch),
         draw_(shared.scenario.seed * 77 + epoch_),
         masks_({.vocab_size = shared.scenario.engine.vocab_size}),
+        adapters_(test::TagAdapterTable(static_cast<int>(epoch_ % test::kTagAdapters))),
         runner_(RunnerOptions()),
         engine_(MakeEngineOptions(), runner_, progress_),
         driver_(engine_, progress_, shared.world.executor(),
@@ -129,9 +130,11 @@ class Worker {
     const Scenario& scenario = shared_.scenario;
     const EngineOptions& engine = scenario.engine;
     test::TagRunnerOptions runner = test::RunnerOptionsFor(engine);
+    runner.max_loras = adapters_.max_loras();
     runner.max_in_flight = scenario.max_in_flight;
     runner.masks = &masks_;
     runner.salt_of_seed = [](uint64_t seed) { return seed % kSalts; };
+    runner.salt_of_slot = [this](int32_t slot) { return test::TagSlotSalt(adapters_, slot); };
     runner.step_micros = [this](int64_t tokens) {
       const Micros even = shared_.scenario.step_base_us + shared_.scenario.step_token_us * tokens;
       return even / 2 + static_cast<Micros>(draw_.Next() % static_cast<uint64_t>(even + 1));
@@ -141,6 +144,7 @@ class Worker {
   EngineOptions MakeEngineOptions() {
     EngineOptions options = shared_.scenario.engine;
     options.masks = &masks_;
+    options.adapters = &adapters_;
     if (options.max_drafts > 0) options.drafter = ADrafter();
     options.on_page_freed = [this](int32_t page) { runner_.program().PoisonPage(page); };
     return options;
@@ -152,6 +156,7 @@ class Worker {
   WorkerHello Hello(uint64_t epoch) {
     EngineOptions engine = shared_.scenario.engine;
     engine.masks = &masks_;
+    engine.adapters = &adapters_;
     WorkerHello hello;
     hello.worker_id = "worker";
     hello.epoch = Epoch(epoch);
@@ -246,6 +251,7 @@ class Worker {
   VirtualRng draw_;
   StepProgress progress_;
   MaskPool masks_;
+  const AdapterTable adapters_;
   test::TagRunner runner_;
   NgramDrafter lookups_{{.min_tokens = 1, .max_tokens = 3}};
   Engine engine_;

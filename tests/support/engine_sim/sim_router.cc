@@ -43,7 +43,7 @@ SimRouter::SimRouter(SimWorld& shared, int index)
     client.number = RequestNumber(number);
     client.choices.resize(plan.submit.choices.size());
     if (plan.bad) continue;
-    const uint64_t salt = plan.submit.sampling.seed % kSalts;
+    const uint64_t salt = TagSaltOf(plan.submit);
     client.scored = test::TagPromptLogprobs(model, plan.submit, salt);
     std::vector<test::ReferenceAnswer> beams;
     if (plan.submit.sampling.beam_width > 0) {

@@ -366,6 +366,9 @@ void SimRouter::OnRecord(const AttemptRecord& record) {
   const auto found = attach_of_.find(record.key);
   if (found == attach_of_.end()) return shared_.Violate("a record of an attempt that nobody made");
   const Client& client = clients_.at(record.key.request.value());
+  if (record.adapter != client.plan->submit.adapter) {
+    shared_.Violate(Name(client) + " is recorded with another adapter");
+  }
   if (found->second < greeted_number_) {
     // The router is lost before its next Attach is served.
     const auto next =

@@ -110,6 +110,13 @@ void DrawPromptLogprobs(SamplingParams& sampling) {
   sampling.min_tokens = 0;
 }
 
+// The same.
+void DrawAdapter(Submit& submit) {
+  Draw draw(submit.sampling.seed + 13);
+  if (draw.OneIn(2)) return;
+  submit.adapter = test::TagAdapterDigest(static_cast<int>(draw.Below(test::kTagAdapters)));
+}
+
 // The same. Some cannot be compiled, which a worker finds out when it tries.
 void DrawConstraint(Submit& submit, bool& bad) {
   Draw draw(submit.sampling.seed + 9);
@@ -191,6 +198,7 @@ RequestPlan DrawRequest(Draw& draw, const Scenario& scenario) {
   DrawPromptLogprobs(submit.sampling);
   DrawConstraint(submit, plan.bad);
   DrawThoughtBudget(submit);
+  DrawAdapter(submit);
   if (draw.OneIn(20)) {
     plan.bad = true;
     switch (draw.Below(4)) {

@@ -7,11 +7,17 @@
 
 #include "common/runtime/runtime.h"
 #include "common/wire/values.h"
+#include "tests/support/tag_adapters.h"
 #include "worker/engine/engine.h"
 
 namespace quire::sim {
 
 inline constexpr uint64_t kSalts = 3;  // a request's salt is its seed modulo this; 0 is none
+
+// The salt of the tags that a request leaves.
+inline uint64_t TagSaltOf(const Submit& submit) {
+  return (submit.sampling.seed % kSalts) ^ test::TagAdapterSalt(submit.adapter);
+}
 
 struct RequestPlan {
   int router = 0;

@@ -7,6 +7,7 @@
 #include "tests/support/fleet_sim/fleet_world.h"
 #include "tests/support/fleet_sim/poison_stream.h"
 #include "tests/support/fleet_sim/sim_text.h"
+#include "tests/support/tag_adapters.h"
 
 namespace quire::sim {
 namespace {
@@ -68,6 +69,7 @@ void FleetWorld::StartWorkers(const std::string& calm_model) {
   for (size_t i = 0; i < scenario_.workers; ++i) {
     SimWorkerOptions options;
     options.name = "worker-" + std::to_string(i);
+    options.first_adapter = static_cast<int>(i % test::kTagAdapters);
     if (calm_) {
       options.model_id = calm_model;
     } else {
@@ -145,17 +147,18 @@ void FleetWorld::Took(size_t router, RequestId request, uint32_t choice, uint64_
 }
 
 // By a worker that is there, or comes back as it was.
-bool FleetWorld::MayBeServed(const std::string& model_id) const {
-  return std::any_of(workers_.begin(), workers_.end(),
-                     [&](const auto& worker) { return worker->model_id() == model_id; });
+bool FleetWorld::MayBeServed(const std::string& answerer) const {
+  return std::any_of(workers_.begin(), workers_.end(), [&](const auto& worker) {
+    return worker->model_id() == SimModelOf(answerer);
+  });
 }
 
-bool FleetWorld::MayLackWorkers(size_t router, const std::string& model_id) {
-  return reach_.MayLack(router, model_id, Now());
+bool FleetWorld::MayLackWorkers(size_t router, const std::string& answerer) {
+  return reach_.MayLack(router, SimModelOf(answerer), Now());
 }
 
 // A router says no for good only if no worker of the model that is ready there could say yes.
-bool FleetWorld::MayLackFeatures(size_t router, const std::string& model_id) const {
+bool FleetWorld::MayLackFeatures(size_t router, const std::string& answerer) const {
   std::set<std::string> ready, able;
   for (const WorkerStatus& status : routers_[router]->pipeline->Workers()) {
     if (status.phase != "ready") continue;
@@ -168,7 +171,7 @@ bool FleetWorld::MayLackFeatures(size_t router, const std::string& model_id) con
   if (ready.empty()) {  // it goes by those that it knew
     return scenario_.Has(FleetFault::Kind::kUpdateBinary) || scenario_.plain.front();
   }
-  return model_id.empty() ? ready != able : !able.contains(model_id);
+  return answerer.empty() ? ready != able : !able.contains(SimModelOf(answerer));
 }
 
 void FleetWorld::Violate(const std::string& what) {

@@ -2,13 +2,13 @@
 // drawn from a seed; held to what clients get in a world without faults.
 //
 // The oracle: token ids, text and logprobs equal the undisturbed run of the model that began the
-// answer, each index once and in order; exactly one terminal event for each time that a client
-// asked; an answer that has begun ends in UNAVAILABLE only where the faults leave no worker that
-// could go on with it (reach.h); a client that lost its router, or was told to come back, goes on
-// elsewhere and ends well; what a router tells
-// its clients follows from what passed on its wires (wire_watch.h); the books of routers and
-// workers agree; request_suspect only for a request under which so many workers died; at the end no
-// block is held, no prediction of a cache was wrong, and what a router knows of a cache is there.
+// answer, with the adapter that its client named, each index once and in order; exactly one
+// terminal event for each time that a client asked; an answer that has begun ends in UNAVAILABLE
+// only where the faults leave no worker that could go on with it (reach.h); a client that lost its
+// router, or was told to come back, goes on elsewhere and ends well; what a router tells its
+// clients follows from what passed on its wires (wire_watch.h); the books of routers and workers
+// agree; request_suspect only for a request under which so many workers died; at the end no block
+// is held, no prediction of a cache was wrong, and what a router knows of a cache is there.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ struct FleetClient {
   Micros starts_at = 0;
   size_t router = 0;
   GenerateRequest ask;        // its tenant included
+  std::string adapter;        // digest of the one that ask.model names; empty: none
   Micros takes_after = 0;     // for streams: the time from delta to Taken
   Micros cancels_after = -1;  // from its start; −1: never
   bool poison = false;        // kills each worker with its fifth token there

@@ -44,9 +44,9 @@ class FleetWorld final : private RecordSink, public ClientHost {
   void Asked(size_t router, RequestId request, bool streaming) override;
   void Told(size_t router, RequestId request, uint32_t choice, uint64_t count) override;
   void Took(size_t router, RequestId request, uint32_t choice, uint64_t count) override;
-  bool MayBeServed(const std::string& model_id) const override;
-  bool MayLackWorkers(size_t router, const std::string& model_id) override;
-  bool MayLackFeatures(size_t router, const std::string& model_id) const override;
+  bool MayBeServed(const std::string& answerer) const override;
+  bool MayLackWorkers(size_t router, const std::string& answerer) override;
+  bool MayLackFeatures(size_t router, const std::string& answerer) const override;
   size_t router_count() const override { return routers_.size(); }
   Micros Now() override { return world_.clock().Now(); }
   void At(Micros after, std::function<void()> work) override {

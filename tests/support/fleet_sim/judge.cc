@@ -118,8 +118,14 @@ void FleetWorld::Judge(const CalmAnswers& calm) {
 void FleetWorld::JudgeAnswer(size_t index, const CalmAnswers& calm) {
   const FleetSimClient& client = *clients_[index];
   if (client.model_id().empty()) return;  // no worker began it
-  const auto answers = calm.find(client.model_id());
+  const auto answers = calm.find(SimModelOf(client.model_id()));
   if (answers == calm.end()) return Violate("a client hears of a model that no worker has");
+  const std::string& asked = scenario_.clients[index].ask.model;
+  const std::string adapter = scenario_.clients[index].adapter;
+  if (client.model_id() != AnswererOf(answers->first, adapter)) {
+    Violate("a client that asks for '" + asked + "' is answered by " + client.model_id());
+  }
+  if (!adapter.empty()) Meet("answered with an adapter");
   const auto other = [&](const std::string& what) {
     Violate("client " + std::to_string(index) + " has other " + what + " than in a calm world");
   };

@@ -7,6 +7,7 @@
 #include "tests/support/fleet_sim/fleet_sim.h"
 #include "tests/support/fleet_sim/poison_stream.h"
 #include "tests/support/fleet_sim/sim_worker.h"
+#include "tests/support/tag_adapters.h"
 
 namespace quire::sim {
 namespace {
@@ -154,6 +155,18 @@ void Tighten(Draw& draw, const Tenants& tenants, FleetScenario& scenario) {
   if (draw.OneIn(2)) scenario.max_rows = kSimChoices;
 }
 
+// Every worker holds all adapters, each in slots of its own. The oldest binaries know of none.
+void DrawAdapters(Draw& draw, FleetScenario& scenario) {
+  if (scenario.plain.front() || scenario.Has(FleetFault::Kind::kUpdateBinary)) return;
+  if (draw.OneIn(2)) return;
+  for (FleetClient& client : scenario.clients) {
+    if (client.poison || draw.OneIn(3)) continue;
+    const int index = static_cast<int>(draw.Below(test::kTagAdapters));
+    client.adapter = test::TagAdapterDigest(index);
+    client.ask.model = (draw.OneIn(2) ? "tag:" : "") + test::TagAdapterName(index);
+  }
+}
+
 }  // namespace
 
 FleetScenario DrawFleet(uint64_t seed) {
@@ -188,6 +201,8 @@ FleetScenario DrawFleet(uint64_t seed) {
   // Drawn apart, so that the other fleets are as they would be without these.
   Draw apart(seed ^ 0x7164700000ull);
   if (apart.OneIn(3)) Tighten(apart, tenants, scenario);
+  Draw adapters(seed ^ 0xADA97E4ull);
+  DrawAdapters(adapters, scenario);
   return scenario;
 }
 

@@ -9,6 +9,7 @@
 #include "router/fleet/text_bundles.h"
 #include "tests/router/support/fake_text.h"
 #include "tests/support/fleet_sim/stoppable_stream.h"
+#include "tests/support/tag_adapters.h"
 #include "tests/support/tag_runner.h"
 #include "worker/engine/virtual_engine_driver.h"
 #include "worker/kv/kv_cache.h"
@@ -37,10 +38,14 @@ EngineOptions EngineOptionsOf(const SimWorkerOptions& sim) {
   return options;
 }
 
+// The models of an update have other answers, with and without adapters.
 test::TagRunnerOptions RunnerOptionsOf(const EngineOptions& engine) {
   test::TagRunnerOptions runner = test::RunnerOptionsFor(engine);
   runner.step_micros = [](int64_t tokens) { return 3000 + 200 * tokens; };
   if (engine.model_id != kSimModel) runner.salt_of_seed = [](uint64_t) { return 0x5A17u; };
+  runner.salt_of_slot = [adapters = engine.adapters](int32_t slot) {
+    return test::TagSlotSalt(*adapters, slot);
+  };
   return runner;
 }
 
@@ -70,6 +75,10 @@ WorkerHello HelloOf(const SimWorker& worker, const EngineOptions& options) {
     hello.cache_groups.push_back({kind.window == 0 ? "full" : "sliding",
                                   static_cast<uint32_t>(kind.groups),
                                   static_cast<uint32_t>(kind.window)});
+  }
+  if (worker.plain()) return hello;
+  for (const AdapterInfo& adapter : options.adapters->List()) {
+    hello.adapters.push_back({adapter.name, adapter.digest, "tag", 8});
   }
   return hello;
 }
@@ -108,9 +117,11 @@ SimWorker::SimWorker(VirtualWorld& world, const SimWorkerOptions& options)
     : world_(world),
       name_(options.name),
       target_(name_ + ":9000"),
+      adapters_(std::make_unique<AdapterTable>(test::TagAdapterTable(options.first_adapter))),
       options_(EngineOptionsOf(options)),
       max_unsent_hashes_(options.max_unsent_hashes),
       plain_(options.plain) {
+  options_.adapters = adapters_.get();
   Start();
 }
 

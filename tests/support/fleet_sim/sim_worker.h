@@ -11,6 +11,7 @@
 
 #include "common/runtime/virtual_runtime.h"
 #include "tests/support/fleet_sim/stoppable.h"
+#include "worker/adapters/adapter_table.h"
 #include "worker/core/attempt_record.h"
 #include "worker/engine/engine.h"
 
@@ -20,6 +21,11 @@ inline constexpr char kSimModel[] = "tag";
 inline constexpr char kSimNextModel[] = "tag-2";  // what a rolling update brings: other answers
 inline constexpr uint32_t kSimChoices = 4;        // that a request may have at most
 
+// The model of an answer that may have been begun with an adapter (AnswererOf).
+inline std::string SimModelOf(const std::string& answerer) {
+  return answerer.substr(0, answerer.find('+'));
+}
+
 struct SimWorkerOptions {
   std::string name;
   int64_t page_count = 600;
@@ -28,7 +34,8 @@ struct SimWorkerOptions {
   int32_t snapshot_slice = 4000;
   size_t max_unsent_hashes = 0;  // of cache events, by router; 0: the hub's own limit
   std::string model_id = kSimModel;
-  bool plain = false;  // its Hello lists no optional feature: the oldest that is understood
+  int first_adapter = 0;  // its slots are dealt from this one on
+  bool plain = false;     // its Hello lists no optional feature: the oldest that is understood
 };
 
 class SimWorker {
@@ -84,6 +91,7 @@ class SimWorker {
   VirtualWorld& world_;
   const std::string name_;
   const std::string target_;
+  const std::unique_ptr<AdapterTable> adapters_;
   EngineOptions options_;
   size_t max_unsent_hashes_ = 0;
   bool plain_ = false;

@@ -13,6 +13,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/tag_adapters.h"
 #include "tests/support/tag_grammar.h"
 #include "tests/support/tag_runner.h"
 #include "worker/constrain/mask_pool.h"
@@ -89,6 +90,9 @@ class Harness {
     runner.step_micros = options_.step_micros;
     runner.salt_of_seed = options_.salt_of_seed;
     runner.plan_micros = options_.plan_micros;
+    if (const AdapterTable* adapters = engine.adapters) {
+      runner.salt_of_slot = [adapters](int32_t slot) { return TagSlotSalt(*adapters, slot); };
+    }
     if (options_.mask_threads >= 0) {
       masks_ = std::make_unique<MaskPool>(MaskPoolOptions{.threads = options_.mask_threads,
                                                           .vocab_size = engine.vocab_size,

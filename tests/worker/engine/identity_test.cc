@@ -8,6 +8,11 @@
 namespace quire::test {
 namespace {
 
+const AdapterTable& Adapters() {
+  static const AdapterTable* const kTable = new AdapterTable(TagAdapterTable(0));
+  return *kTable;
+}
+
 HarnessOptions RandomEngine(std::mt19937_64& rng, int max_in_flight) {
   HarnessOptions options = SmallEngine();
   options.max_in_flight = max_in_flight;
@@ -17,6 +22,7 @@ HarnessOptions RandomEngine(std::mt19937_64& rng, int max_in_flight) {
   options.engine.max_num_seqs = static_cast<int32_t>(1 + rng() % 8);
   options.engine.max_num_batched_tokens = static_cast<int32_t>(1 + rng() % 70);
   options.engine.max_choices = 3;
+  options.engine.adapters = &Adapters();
   // Prompts share beginnings, under several salts; sometimes most block hashes collide.
   options.salt_of_seed = [](uint64_t seed) { return seed % 3; };
   if (rng() % 3 == 0) options.engine.block_hash_mask = 0xFF;
@@ -45,6 +51,8 @@ Submit RandomSubmit(std::mt19937_64& rng, const Harness& harness, uint64_t reque
   Submit submit =
       harness.MakeSubmit(request, std::move(prompt), static_cast<int32_t>(1 + rng() % 60));
   submit.salt = std::to_string(submit.sampling.seed % 3);
+  const int adapter = static_cast<int>(request % 3);  // the last is none
+  if (adapter < kTagAdapters) submit.adapter = TagAdapterDigest(adapter);
   submit.sampling.temperature = rng() % 3 == 0 ? 0.0f : 1.0f;
   submit.sampling.ignore_eos = rng() % 2 == 0;
   if (rng() % 4 == 0) submit.sampling.frequency_penalty = 1.5f;

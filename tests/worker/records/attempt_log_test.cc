@@ -27,6 +27,14 @@ uint64_t Counter(const Metrics& metrics, const std::string& name) {
   return at == std::string::npos ? 0 : std::stoull(text.substr(at + name.size() + 2));
 }
 
+TEST(AttemptLog, AnAdapterIsNamedByItsDigest) {
+  AttemptRecord record;
+  EXPECT_EQ(AttemptRecordJson(record, Epoch(1), 1).find("adapter"), std::string::npos);
+  record.adapter = std::string(64, 'a');
+  EXPECT_NE(AttemptRecordJson(record, Epoch(1), 1).find("\"adapter\":\"" + record.adapter + '"'),
+            std::string::npos);
+}
+
 // Nothing takes lines from the queue before Start, as little as a disk that stands still does.
 TEST(AttemptLog, TheQueueTakesItsLimitAndWhatComesBeyondIsCounted) {
   constexpr size_t kBeyond = 100;

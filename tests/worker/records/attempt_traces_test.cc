@@ -19,6 +19,7 @@ AttemptRecord Record() {
   record.key = {RequestNumber(3), Attempt(2)};
   record.request_id = "r-1";
   record.tenant = "acme";
+  record.adapter = "d1";
   record.traceparent = kParent;
   record.reason = EndReason::kStop;
   record.usage = {.prompt_tokens = 40,
@@ -67,6 +68,8 @@ TEST(AttemptSpans, StandBelowTheRoutersAttempt) {
   EXPECT_EQ(attempt.start_unix_ns, kZero + 1'000'000);
   EXPECT_EQ(attempt.end_unix_ns, kZero + 6'500'000);
   EXPECT_EQ(Number(attempt, "gen_ai.usage.input_tokens"), 40);
+  ASSERT_NE(Of(attempt, "quire.adapter"), nullptr);
+  EXPECT_EQ(std::get<std::string>(*Of(attempt, "quire.adapter")), "d1");
   EXPECT_EQ(Number(attempt, "gen_ai.usage.output_tokens"), 8) << "less what was discarded";
   EXPECT_EQ(Number(attempt, "gen_ai.usage.cache_read.input_tokens"), 16);
   EXPECT_EQ(Number(attempt, "quire.preemptions"), 1);

@@ -1,0 +1,134 @@
+// Adapters as served names: their pools, who is ready for them, what is forgotten.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "router/fleet/fleet.h"
+
+namespace quire {
+namespace {
+
+const std::string kOne(64, '1');
+const std::string kTwo(64, '2');
+
+WorkerHello HelloWith(const std::string& worker_id, std::vector<ServedAdapter> adapters,
+                      const std::string& model_id = "m", const std::string& name = "base") {
+  WorkerHello hello;
+  hello.worker_id = worker_id;
+  hello.model_id = model_id;
+  hello.served_names = {name};
+  hello.text_bundle_sha256 = std::string(32, 'a');
+  hello.vocab_size = 10;
+  hello.limits.max_model_len = 100;
+  hello.limits.max_num_seqs = 8;
+  hello.adapters = std::move(adapters);
+  return hello;
+}
+
+class AdapterPoolsTest : public ::testing::Test {
+ protected:
+  WorkerIndex AddReady(const WorkerHello& hello) {
+    const WorkerIndex worker = fleet_.AddWorker(hello.worker_id + ":1").value();
+    EXPECT_TRUE(fleet_.Attached(worker, hello, 5).ok());
+    fleet_.TextReady(hello.model_id);
+    fleet_.Stepped(worker, Step(), 1);
+    fleet_.CheckInvariants();
+    return worker;
+  }
+  static StepFrame Step() {
+    StepFrame step;
+    step.state = WorkerState::kReady;
+    return step;
+  }
+  static RouterLimits Limits(uint32_t max_pools) {
+    RouterLimits limits;
+    limits.max_pools = max_pools;
+    return limits;
+  }
+  Fleet fleet_{Limits(4)};
+};
+
+TEST_F(AdapterPoolsTest, ANameHasAPoolForEachDigestOfAModel) {
+  AddReady(HelloWith("a", {{"sql", kOne, "base", 4}}));
+  AddReady(HelloWith("b", {{"sql", kTwo, "base", 4}}));
+  AddReady(HelloWith("c", {{"sql", kTwo, "base", 4}}));
+  const std::vector<PoolCapacity> sql = fleet_.PoolsOf("sql");
+  ASSERT_EQ(sql.size(), 2u);
+  EXPECT_EQ(sql[0].pool->adapter, kOne);
+  EXPECT_EQ(sql[0].pool->parent, "base");
+  EXPECT_EQ(sql[0].ready_rows, 8u);
+  EXPECT_EQ(sql[1].pool->adapter, kTwo);
+  EXPECT_EQ(sql[1].ready_rows, 16u);
+  EXPECT_EQ(fleet_.ReadyCount(*sql[1].pool), 2u);
+  const std::vector<PoolCapacity> base = fleet_.PoolsOf("base");
+  ASSERT_EQ(base.size(), 1u);
+  EXPECT_EQ(base[0].ready_rows, 24u) << "adapters take nothing from their model";
+  EXPECT_EQ(*OnlyName(fleet_.pools()), "base") << "an absent name is no adapter";
+}
+
+TEST_F(AdapterPoolsTest, AnAdapterStaysKnownWhileItsWorkerIsAway) {
+  const WorkerIndex worker = AddReady(HelloWith("a", {{"sql", kOne, "base", 4}}));
+  fleet_.Detached(worker, "gone", 2);
+  std::vector<PoolCapacity> sql = fleet_.PoolsOf("sql");
+  ASSERT_EQ(sql.size(), 1u);
+  EXPECT_EQ(sql[0].ready_rows, 0u);
+  EXPECT_FALSE(sql[0].attached);
+  ASSERT_TRUE(fleet_.Attached(worker, HelloWith("a", {{"sql", kTwo, "base", 4}}), 6).ok());
+  fleet_.Stepped(worker, Step(), 3);
+  sql = fleet_.PoolsOf("sql");
+  ASSERT_EQ(sql.size(), 2u) << "it came back with another one of that name";
+  EXPECT_EQ(ChoosePool({}, sql, 1)->adapter, kTwo);
+  fleet_.CheckInvariants();
+}
+
+TEST_F(AdapterPoolsTest, AModelsNameIsNoAdapters) {
+  AddReady(HelloWith("a", {{"sql", kOne, "base", 4}}));
+  AddReady(HelloWith("b", {}, "m2", "sql"));
+  const std::vector<PoolCapacity> sql = fleet_.PoolsOf("sql");
+  ASSERT_EQ(sql.size(), 1u);
+  EXPECT_TRUE(sql[0].pool->adapter.empty());
+}
+
+TEST_F(AdapterPoolsTest, AtTheLimitOfPoolsThoseWithoutWorkersGoAndOneMoreIsRefused) {
+  const WorkerIndex first = AddReady(
+      HelloWith("a", {{"x", kOne, "base", 4}, {"y", kOne, "base", 4}, {"z", kOne, "base", 4}}));
+  EXPECT_EQ(fleet_.pools().size(), 4u);
+  const WorkerIndex second = fleet_.AddWorker("b:1").value();
+  const absl::Status over = fleet_.Attached(second, HelloWith("b", {{"more", kOne, "base", 4}}), 5);
+  EXPECT_NE(StatusMessage(over).find("adapter more is over the limit of 4 pools"),
+            std::string::npos)
+      << over;
+  fleet_.Detached(second, "gone", 2);
+  fleet_.Detached(first, "gone", 2);
+  ASSERT_TRUE(fleet_.Attached(first, HelloWith("a", {{"x", kTwo, "base", 4}}), 6).ok());
+  EXPECT_EQ(fleet_.PoolsOf("x").size(), 1u) << "the oldest that nobody holds gave way";
+  EXPECT_EQ(fleet_.PoolsOf("base").size(), 1u) << "and its model is known as before";
+  fleet_.CheckInvariants();
+}
+
+TEST_F(AdapterPoolsTest, WeightsOfAnAdaptersNameAreByDigest) {
+  AddReady(HelloWith("a", {{"sql", kOne, "base", 4}}));
+  AddReady(HelloWith("b", {{"sql", kTwo, "base", 4}}));
+  const std::vector<PoolCapacity> sql = fleet_.PoolsOf("sql");
+  std::map<std::string, int> dealt;
+  const PoolRules even;
+  for (uint64_t key = 0; key < 400; ++key) {
+    ++dealt[ChoosePool(even, sql, key * 0x9E3779B97F4A7C15u)->adapter];
+  }
+  EXPECT_GT(dealt[kOne], 100);
+  EXPECT_GT(dealt[kTwo], 100);
+  const PoolRules rules = ReadPoolRules({{}, {}, {"sql=11:0,22:1"}}).value();
+  for (uint64_t key = 0; key < 100; ++key) {
+    EXPECT_EQ(ChoosePool(rules, sql, key * 0x9E3779B97F4A7C15u)->adapter, kTwo);
+  }
+}
+
+TEST(Answerers, AreTheModelOrTheModelAndAnAdapter) {
+  EXPECT_EQ(AnswererOf("m", ""), "m");
+  EXPECT_EQ(AnswererOf("m", kOne), "m+" + kOne);
+}
+
+}  // namespace
+}  // namespace quire
