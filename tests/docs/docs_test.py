@@ -20,7 +20,7 @@ import pytest
 import tools
 from harness import ROOT, expect, run
 
-WHY_NOT = {"builds", "fetches a model from the hub", "needs root and the package", "needs the package", "needs a cluster", "needs a container builder", "needs a GPU"}
+WHY_NOT = {"builds", "fetches a model from the hub", "needs root and the package", "needs the package", "needs a cluster", "needs a container builder", "needs a GPU", "needs an adapter"}
 DOCUMENT_LIMIT_S = 180
 OPENAI_PYTHON = ROOT / ".cache" / "venv-conformance" / "bin" / "python"
 COMMANDS = {"openai": str(OPENAI_PYTHON)}  # of tools whose command is not their name

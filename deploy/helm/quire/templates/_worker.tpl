@@ -204,6 +204,14 @@ spec:
 {{- if $w.blockSize }}
 - --block-size={{ int $w.blockSize }}
 {{- end }}
+{{- with $w.adapters.modules }}
+- --enable-lora
+- --max-loras={{ len . }}
+- --max-lora-rank={{ int $w.adapters.maxRank }}
+{{- range $name, $folder := . }}
+- {{ printf "--lora-modules=%s=%s" $name $folder | quote }}
+{{- end }}
+{{- end }}
 {{- if $w.kvCacheMemory }}
 - --kv-cache-memory-bytes={{ $w.kvCacheMemory }}
 {{- end }}
