@@ -13,6 +13,10 @@ namespace {
 using load::ModelConfig;
 using load::RopeConfig;
 
+constexpr const char* kLongRope =
+    R"(,"max_position_embeddings":512,"original_max_position_embeddings":128,"rope_scaling":)"
+    R"({"type":"su","long_factor":[1,2,3,4,5,6,7,8],"short_factor":[1,1,1,1,1,1,1,2]})";
+
 TEST(ModelConfigJson, LongRopesFactorsFollowFromTheLongestContext) {
   const ModelConfig read = Good("Phi3ForCausalLM", kLongRope);
   EXPECT_EQ(read.rope.scaling, load::RopeConfig::Scaling::kLongRope);
@@ -174,6 +178,10 @@ TEST(ModelConfigJson, LayersMayStayUnturned) {
   }
 }
 
+constexpr const char* kExperts =
+    R"(,"num_experts":8,"num_experts_per_tok":2,"moe_intermediate_size":24)";
+
+// As Qwen/Qwen3-30B-A3B publishes it, where norm_topk_prob is true; it is false where it is absent.
 TEST(ModelConfigJson, ReadsExperts) {
   const std::string qwen = "Qwen3MoeForCausalLM";
   const absl::StatusOr<ModelConfig> config = Parse(

@@ -168,10 +168,6 @@ TEST(ModelConfigJson, ModelTypeStandsInForArchitectures) {
   EXPECT_TRUE(config->mlp_bias);
 }
 
-constexpr const char* kLongRope =
-    R"(,"max_position_embeddings":512,"original_max_position_embeddings":128,"rope_scaling":)"
-    R"({"type":"su","long_factor":[1,2,3,4,5,6,7,8],"short_factor":[1,1,1,1,1,1,1,2]})";
-
 TEST(ModelConfigJson, RefusesUnknownArchitecturesWithTheServedOnes) {
   ExpectRefused(Config("MambaForCausalLM", ""),
                 "architecture \"MambaForCausalLM\" is not served; served are " + TitlesOfServed());
@@ -224,10 +220,6 @@ TEST(ModelConfigJson, ScalesAreAboveZero) {
                 "use_qk_norm is not served");
 }
 
-constexpr const char* kExperts =
-    R"(,"num_experts":8,"num_experts_per_tok":2,"moe_intermediate_size":24)";
-
-// As Qwen/Qwen3-30B-A3B publishes it, where norm_topk_prob is true; it is false where it is absent.
 GgufMaker LlamaMetadata() {
   GgufMaker maker;
   maker.String("general.architecture", "llama").Uint32("llama.context_length", 128);
