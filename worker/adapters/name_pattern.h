@@ -23,7 +23,7 @@ inline constexpr size_t kMaxPatternBytes = 4096;
 inline constexpr size_t kMaxPatternStates = 2048;
 inline constexpr int kMaxPatternDepth = 32;
 // States that the matching of one adapter's names may enter, all names and patterns together.
-inline constexpr int64_t kMaxPatternSteps = int64_t{1} << 28;
+inline constexpr int64_t kMaxPatternSteps = int64_t{1} << 26;
 
 // What is left of them. At 0 nothing matches any more: the caller checks it.
 struct PatternSteps {
