@@ -31,8 +31,6 @@ ROUTES = {
     "/api/blobs/": "501",
     "/api/embed": "501: embeddings are not served",
     "/api/embeddings": "501: embeddings are not served",
-    "/admin/requests": "the requests that run or have ended lately, for `quire trace`; on this port only for operators",
-    "/admin/requests/": "the life of one of them",
     "/v2/repository/index": "under `quire serve` alone: models and their states "
                             "([several models](../how-to/several-models.md))",
     "/v2/repository/models/": "under `quire serve` alone: `…/load` and `…/unload`",
