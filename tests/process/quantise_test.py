@@ -1,6 +1,5 @@
 """`quire quantize`: what it writes loads and answers, its report is true, and bad input gets one line."""
 import json
-import pathlib
 import signal
 import struct
 import subprocess
