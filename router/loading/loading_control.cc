@@ -59,7 +59,7 @@ void LoadingPipeline::LookAtWatchers() {
     bool over = true;
     if (it->loaded && model == nullptr) {
       error = NotHere(it->model);
-    } else if (it->loaded && absent && !model->wanted) {
+    } else if (it->loaded && model != nullptr && absent && !model->wanted) {
       error = NotLoaded(model->news);
     } else if (Now() >= it->deadline) {
       error =

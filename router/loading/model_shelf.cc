@@ -205,10 +205,8 @@ std::optional<Micros> ModelShelf::NextExpiry(Micros now) const {
 
 void ModelShelf::CheckInvariants() const {
   QUIRE_CHECK(models_.size() <= serve::kMaxModels && wanted_.size() <= models_.size());
-  size_t under_way = 0;
   for (const auto& [name, model] : models_) {
     const ModelState state = model.news.state;
-    under_way += state == ModelState::kLoading || state == ModelState::kStopping ? 1 : 0;
     QUIRE_CHECK_MSG(state != ModelState::kStopping || model.using_it == 0,
                     "no model is unloaded while somebody uses it");
     QUIRE_CHECK(model.wanted == (std::find(wanted_.begin(), wanted_.end(), name) != wanted_.end()));
