@@ -3,19 +3,17 @@ adapters in 32 rows, and one in one row. Adapters are random, of rank 16, on all
 import asyncio
 import json
 import pathlib
+import random
 import statistics
 import struct
 import sys
 import tempfile
 import time
 
-import numpy
-
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "fault"))
 sys.path.insert(0, str(ROOT / "tests" / "process"))
-from client import ask  # noqa: E402
 from harness import Server  # noqa: E402
+from speculation import together  # noqa: E402
 
 RANK, ADAPTERS = 16, 32
 # Gemma 3 270M: inputs and outputs of each projection.
@@ -25,37 +23,33 @@ PROJECTIONS = {"self_attn.q_proj": (640, 1024), "self_attn.k_proj": (640, 256), 
                "mlp.down_proj": (2048, 640)}
 
 
+def numbers(draw, count, high):
+    """float16 numbers of either sign and about one size, which the high byte of one of them says."""
+    packed = bytearray(2 * count)
+    packed[0::2] = draw.randbytes(count)
+    packed[1::2] = draw.randbytes(count).translate(bytes(high | (byte & 0x80) for byte in range(256)))
+    return bytes(packed)
+
+
 def write_adapter(folder, seed):
-    """A folder as PEFT saves it, of float16 numbers."""
+    """A folder as PEFT saves it."""
     folder.mkdir()
-    random = numpy.random.default_rng(seed)
-    tensors = {}
+    draw = random.Random(seed)
+    header, pieces, at = {}, [], 0
     for layer in range(LAYERS):
         for projection, (inputs, outputs) in PROJECTIONS.items():
             name = f"base_model.model.model.layers.{layer}.{projection}"
-            tensors[f"{name}.lora_A.weight"] = random.standard_normal((RANK, inputs)) / inputs ** 0.5
-            tensors[f"{name}.lora_B.weight"] = random.standard_normal((outputs, RANK)) * 0.01
-    header, data = {}, b""
-    for name, value in tensors.items():
-        packed = value.astype(numpy.float16).tobytes()
-        header[name] = {"dtype": "F16", "shape": list(value.shape), "data_offsets": [len(data), len(data) + len(packed)]}
-        data += packed
+            for matrix, shape, high in (("A", [RANK, inputs], 0x28), ("B", [outputs, RANK], 0x20)):
+                pieces.append(numbers(draw, shape[0] * shape[1], high))
+                header[f"{name}.lora_{matrix}.weight"] = {"dtype": "F16", "shape": shape,
+                                                          "data_offsets": [at, at + len(pieces[-1])]}
+                at += len(pieces[-1])
     text = json.dumps(header).encode()
-    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(pieces))
     (folder / "adapter_config.json").write_text(json.dumps({
         "peft_type": "LORA", "r": RANK, "lora_alpha": RANK, "bias": "none",
         "target_modules": sorted(name.split(".")[1] for name in PROJECTIONS)}))
     return folder
-
-
-async def together(port, requests):
-    begin = time.perf_counter()
-    answers = await asyncio.gather(*(ask(port, body) for body in requests))
-    took = time.perf_counter() - begin
-    for answer in answers:
-        if answer.error or not answer.done:
-            raise SystemExit(f"adapters: {answer.error}: the run is void")
-    return sum(answer.count() for answer in answers) / took, [answer.result() for answer in answers]
 
 
 def requests_of(names, tokens, salt):

@@ -45,7 +45,7 @@ async def together(port, requests):
     took = time.perf_counter() - begin
     for answer in answers:
         if answer.error or not answer.done:
-            raise SystemExit(f"speculation: {answer.error}: the run is void")
+            raise SystemExit(f"{answer.error}: the run is void")
     return sum(answer.count() for answer in answers) / took, [answer.result() for answer in answers]
 
 

@@ -46,6 +46,10 @@ class ModelControl {
   virtual std::vector<MachineModel> MachineModels() const = 0;  // by name
   // Of the name that a client uses: its aliases, and Ollama's ":latest"; empty: there is none.
   virtual std::string MachineName(const std::string& name) const = 0;
+  // The same for an entry of Pipeline::Models.
+  virtual std::string MachineNameOf(const ModelEntry& entry) const {
+    return MachineName(entry.name);
+  }
   // Ends when it is loaded. kNotFound for a name that MachineModels does not have.
   virtual std::unique_ptr<ControlTask> Load(const std::string& name, ControlDone done) = 0;
   // Ends when its memory is free again. kConflict while requests use it.

@@ -16,6 +16,10 @@ std::optional<ApiError> CheckModelAccess(const EdgeServices& services,
                                          const std::shared_ptr<const TenantProfile>& tenant,
                                          std::string_view model) {
   if (!NarrowsModels(tenant)) return std::nullopt;
+  const std::string name(model);
+  if (!name.empty() && MayUse(tenant.get(), model) && services.pipeline.Serves(name)) {
+    return std::nullopt;
+  }
   return CheckModelAccess(services.pipeline.Models(), tenant.get(), model);
 }
 

@@ -53,7 +53,7 @@ absl::StatusOr<WorkerIndex> Fleet::AddWorker(const std::string& target) {
     *free = WorkerRecord();
     free->index = index;
     free->target = target;
-    listed_.clear();
+    ForgetListed();
     Show(*free);
     return index;
   }
@@ -64,7 +64,7 @@ absl::StatusOr<WorkerIndex> Fleet::AddWorker(const std::string& target) {
   WorkerRecord& worker = workers_.emplace_back();
   worker.index = WorkerIndex(static_cast<uint32_t>(workers_.size() - 1));
   worker.target = target;
-  listed_.clear();
+  ForgetListed();
   views_.emplace_back();
   for (const WorkerRecord& each : workers_) Show(each);  // their strings may have moved
   return worker.index;
@@ -77,7 +77,7 @@ void Fleet::RemoveWorker(WorkerIndex index) {
   const bool known = std::any_of(pools_.begin(), pools_.end(),
                                  [&](const Pool& pool) { return pool.model_id == model_id; });
   if (known) remembered_[model_id] = worker;  // bounded by the pools
-  listed_.clear();
+  ForgetListed();
   worker = WorkerRecord();
   worker.index = index;
   worker.phase = WorkerPhase::kGone;
@@ -121,7 +121,7 @@ bool Fleet::ForgetPool() {
   });
   if (forgotten == pools_.end()) return false;
   if (forgotten->adapter.empty()) remembered_.erase(forgotten->model_id);
-  listed_.clear();
+  ForgetListed();
   pools_.erase(forgotten);
   for (size_t i = 0; i < pools_.size(); ++i) {
     pools_[i].index = PoolIndex(static_cast<uint32_t>(i));
@@ -186,7 +186,8 @@ absl::Status Fleet::Attached(WorkerIndex index, const WorkerHello& hello,
   worker.given_up = false;
   worker.state = WorkerState::kStarting;
   worker.hello = hello;
-  listed_.clear();
+  std::ranges::sort(worker.hello.adapters, {}, &ServedAdapter::digest);  // as Holds needs them
+  ForgetListed();
   worker.load = {};
   worker.refusal.clear();
   worker.last_error.clear();
@@ -316,7 +317,7 @@ void Fleet::TextRefused(const std::string& model_id, const std::string& reason) 
 void Fleet::Settle(WorkerRecord& worker) {
   const WorkerPhase before = worker.phase;
   worker.phase = PhaseOf(worker);
-  if (worker.phase != before) listed_.clear();
+  if (worker.phase != before) ForgetListed();
   Show(worker);
 }
 

@@ -52,7 +52,7 @@ struct WorkerRecord {
   bool draining = false;
   std::string refusal;     // with kRefused
   std::string last_error;  // why the last Attach ended or could not begin
-  WorkerHello hello;       // of the last Attach
+  WorkerHello hello;       // of the last Attach; its adapters by their digests
   Load load;
   WorkerState state = WorkerState::kStarting;
   bool stuck = false;
@@ -129,7 +129,8 @@ class Fleet {
   // A name that is a model's anywhere is no adapter's.
   std::vector<PoolCapacity> PoolsOf(std::string_view name) const;
   uint32_t ReadyCount(const std::string& model_id) const;
-  uint32_t ReadyCount(const Pool& pool) const;  // with an adapter, those that hold it
+  // The same for every name, in the order in which names were first seen.
+  std::vector<std::pair<std::string_view, std::vector<PoolCapacity>>> PoolsByName() const;
   // Routers that share this fleet, including this one: the most that a worker sees.
   uint32_t RoutersAttached() const;
   // A worker whose Hello gives the limits and features of this model: a ready one if there is one;
@@ -166,6 +167,8 @@ class Fleet {
   const ModelWorkers& WorkersOf(const std::string& model_id) const;
   ModelWorkers Listed(const std::string& model_id) const;
   PoolCapacity CapacityOf(const Pool& pool) const;
+  PoolCapacity Capacity(const Pool& pool) const;
+  void ForgetListed();
   std::vector<std::string> Offered(const std::string& model_id, const ModelWorkers& model) const;
   void Show(const WorkerRecord& worker);  // current, in views_
   void Felt(const WorkerRecord& worker);  // its health changed
@@ -186,6 +189,7 @@ class Fleet {
   Micros calm_from_ = 0;  // from then on no worker is ejected or starts slowly
   // By model_id: what every request needs, valid until a worker changes.
   mutable std::map<std::string, ModelWorkers> listed_;
+  mutable std::vector<std::optional<PoolCapacity>> capacities_;  // by pool, in the same way
 };
 
 }  // namespace quire

@@ -1,7 +1,9 @@
 // The fleet as requests see it: pools, a model's features, and its workers as policies see them.
 // Nothing here reads workers one by one unless it must.
 #include <algorithm>
+#include <functional>
 
+#include "absl/container/flat_hash_map.h"
 #include "common/check.h"
 #include "router/fleet/fleet.h"
 
@@ -148,39 +150,67 @@ uint32_t Fleet::ReadyCount(const std::string& model_id) const {
   return static_cast<uint32_t>(WorkersOf(model_id).ready.size());
 }
 
-uint32_t Fleet::ReadyCount(const Pool& pool) const {
-  const std::vector<WorkerIndex>& ready = WorkersOf(pool.model_id).ready;
-  return static_cast<uint32_t>(std::count_if(ready.begin(), ready.end(), [&](WorkerIndex index) {
-    return Holds(worker(index).hello.adapters, pool.adapter);
-  }));
+// Every request for a name asks for it: it is computed once, until a worker changes.
+PoolCapacity Fleet::CapacityOf(const Pool& pool) const {
+  capacities_.resize(pools_.size());
+  std::optional<PoolCapacity>& known = capacities_[pool.index.value()];
+  if (!known) known = Capacity(pool);
+  known->pool = &pool;
+  return *known;
 }
 
-PoolCapacity Fleet::CapacityOf(const Pool& pool) const {
+PoolCapacity Fleet::Capacity(const Pool& pool) const {
   const ModelWorkers& model = WorkersOf(pool.model_id);
-  if (pool.adapter.empty()) return {&pool, model.ready_rows, model.attached};
+  if (pool.adapter.empty()) {
+    return {&pool, model.ready_rows, static_cast<uint32_t>(model.ready.size()), model.attached};
+  }
   PoolCapacity capacity{&pool};
   for (const WorkerRecord& worker : workers_) {
     const bool usable = worker.attached && worker.phase != WorkerPhase::kRefused;
     if (!usable || worker.hello.model_id != pool.model_id) continue;
     if (!Holds(worker.hello.adapters, pool.adapter)) continue;
     capacity.attached = true;
-    if (worker.phase == WorkerPhase::kReady) capacity.ready_rows += RowsOf(worker);
+    if (worker.phase != WorkerPhase::kReady) continue;
+    capacity.ready_rows += RowsOf(worker);
+    ++capacity.ready_workers;
   }
   return capacity;
 }
 
+void Fleet::ForgetListed() {
+  listed_.clear();
+  capacities_.clear();
+}
+
+namespace {
+
+// A name that is a model's anywhere is no adapter's.
+void DropAdaptersBesideModels(std::vector<PoolCapacity>& of_name) {
+  const auto is_model = [](const PoolCapacity& each) { return each.pool->adapter.empty(); };
+  if (std::ranges::any_of(of_name, is_model)) std::erase_if(of_name, std::not_fn(is_model));
+}
+
+}  // namespace
+
 std::vector<PoolCapacity> Fleet::PoolsOf(std::string_view name) const {
   std::vector<PoolCapacity> of_name;
-  bool any_model = false;
   for (const Pool& pool : pools_) {
-    if (pool.name != name) continue;
-    any_model = any_model || pool.adapter.empty();
-    of_name.push_back(CapacityOf(pool));
+    if (pool.name == name) of_name.push_back(CapacityOf(pool));
   }
-  if (any_model) {
-    std::erase_if(of_name, [](const PoolCapacity& each) { return !each.pool->adapter.empty(); });
-  }
+  DropAdaptersBesideModels(of_name);
   return of_name;
+}
+
+std::vector<std::pair<std::string_view, std::vector<PoolCapacity>>> Fleet::PoolsByName() const {
+  std::vector<std::pair<std::string_view, std::vector<PoolCapacity>>> all;
+  absl::flat_hash_map<std::string_view, size_t> places;
+  for (const Pool& pool : pools_) {
+    const auto [place, is_new] = places.emplace(pool.name, all.size());
+    if (is_new) all.emplace_back(pool.name, std::vector<PoolCapacity>());
+    all[place->second].second.push_back(CapacityOf(pool));
+  }
+  for (auto& [name, of_name] : all) DropAdaptersBesideModels(of_name);
+  return all;
 }
 
 const WorkerRecord* Fleet::LikeOf(const std::string& model_id, const ModelWorkers& model) const {
@@ -201,6 +231,14 @@ void Fleet::CheckViews() const {
   for (const auto& [model_id, model] : listed_) {
     QUIRE_CHECK_MSG(model == Listed(model_id), "what is remembered of a model is so");
   }
+  for (size_t i = 0; i < capacities_.size(); ++i) {
+    if (!capacities_[i]) continue;
+    const PoolCapacity is = Capacity(pools_.at(i));
+    QUIRE_CHECK_MSG(capacities_[i]->ready_rows == is.ready_rows &&
+                        capacities_[i]->ready_workers == is.ready_workers &&
+                        capacities_[i]->attached == is.attached,
+                    "what is remembered of a pool is so");
+  }
   QUIRE_CHECK(views_.size() == workers_.size());
   for (const WorkerRecord& worker : workers_) {
     const WorkerView is = ViewOf(worker);
@@ -217,7 +255,8 @@ void Fleet::CheckViews() const {
                         shown.load.steps_total == is.load.steps_total &&
                         shown.load.running_rows == is.load.running_rows,
                     "a worker is shown as it is now");
-    QUIRE_CHECK_MSG(worker.attached || shown.unseen_submits == 0, "nobody has nothing to come");
+    QUIRE_CHECK_MSG(worker.attached || shown.unseen_submits == 0,
+                    "nothing is to come from a worker that has left");
     QUIRE_CHECK(worker.health.calm_from() <= calm_from_);
   }
 }

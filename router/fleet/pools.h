@@ -71,7 +71,8 @@ std::string RefusalByPin(const PoolRules& rules, const WorkerHello& hello,
 struct PoolCapacity {
   const Pool* pool = nullptr;
   uint64_t ready_rows = 0;  // of its model's ready workers, with an adapter of those that hold it
-  bool attached = false;    // it has a worker, whether or not that worker is usable
+  uint32_t ready_workers = 0;
+  bool attached = false;  // it has a worker, whether or not that worker is usable
 };
 
 // Each entry's share of new requests, in the order of `of_name`, which are the pools of one name.

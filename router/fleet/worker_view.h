@@ -38,11 +38,12 @@ struct WorkerView {
   std::optional<uint32_t> slow_start_cap =
       {};  // the current limit of attempts at once, after a return
 };
-// Whether an adapter of this digest is among them; none is needed for the model alone.
+// Whether an adapter of this digest is among them, which are sorted by their digests; none is
+// needed for the model alone.
 inline bool Holds(std::span<const ServedAdapter> adapters, std::string_view digest) {
-  return digest.empty() ||
-         std::any_of(adapters.begin(), adapters.end(),
-                     [&](const ServedAdapter& adapter) { return adapter.digest == digest; });
+  return digest.empty() || std::ranges::binary_search(adapters, digest, {}, [](const auto& each) {
+           return std::string_view(each.digest);
+         });
 }
 
 struct FleetView {

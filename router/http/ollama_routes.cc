@@ -1,12 +1,14 @@
 #include "router/http/ollama_routes.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/json/json.h"
+#include "router/core/result.h"
 #include "router/http/agent_call.h"
 #include "router/http/errors.h"
 #include "router/keys/tenant_access.h"
@@ -102,12 +104,9 @@ std::optional<ModelEntry> OllamaFind(const std::vector<ModelEntry>& models,
 }
 
 ApiError OllamaNotFound(const std::vector<ModelEntry>& visible, const std::string& name) {
-  std::string known;
-  for (const ModelEntry& model : visible) known += (known.empty() ? "" : ", ") + model.name;
-  return {ApiCode::kNotFound,
-          "model \"" + name.substr(0, 256) +
-              "\" not found; served: " + (known.empty() ? "none yet" : known),
-          "model", 0};
+  std::vector<std::string> served;
+  for (const ModelEntry& model : visible) served.push_back(model.name);
+  return NotServed(name, served);
 }
 
 CallPtr OllamaLoad(HttpServices& services, AgentRequest request, Exchange& exchange) {
@@ -167,20 +166,56 @@ void AppendOllamaModel(const ModelEntry& entry, int64_t size, std::string& out) 
 class OllamaMachine {
  public:
   explicit OllamaMachine(const HttpServices& services) : control_(services.models) {
-    if (control_ != nullptr) models_ = control_->MachineModels();
+    if (control_ == nullptr) return;
+    for (MachineModel& model : control_->MachineModels()) {
+      std::string name = model.name;
+      models_.emplace(std::move(name), std::move(model));
+    }
   }
-  const MachineModel* Find(const std::string& served_name) const {
+  const MachineModel* Find(const ModelEntry& entry) const {
     if (control_ == nullptr) return nullptr;
-    const std::string name = control_->MachineName(served_name);
-    const auto found = std::find_if(models_.begin(), models_.end(),
-                                    [&](const MachineModel& model) { return model.name == name; });
-    return found == models_.end() ? nullptr : &*found;
+    const auto found = models_.find(control_->MachineNameOf(entry));
+    return found == models_.end() ? nullptr : &found->second;
   }
 
  private:
   const ModelControl* const control_;
-  std::vector<MachineModel> models_;
+  std::map<std::string, MachineModel> models_;
 };
+
+// {"models": […]} of what the tenant may see; `append` leaves a model out where it appends nothing.
+CallPtr ReplyModels(HttpServices& services, const HttpRequest& request, Exchange& exchange,
+                    void (*append)(const ModelEntry& entry, const MachineModel* here,
+                                   std::string& out)) {
+  const OllamaMachine machine(services);
+  HttpResponse response;
+  response.body = "{\"models\":[";
+  std::string one;
+  for (const ModelEntry& entry : VisibleModels(services.pipeline.Models(), request.tenant.get())) {
+    one.clear();
+    append(entry, machine.Find(entry), one);
+    if (!one.empty() && response.body.back() != '[') response.body += ',';
+    response.body += one;
+  }
+  response.body += "]}";
+  exchange.Reply(std::move(response));
+  return nullptr;
+}
+
+void AppendTag(const ModelEntry& entry, const MachineModel* here, std::string& out) {
+  AppendOllamaModel(entry, here == nullptr ? 0 : here->file_bytes, out);
+  out += ",\"modified_at\":\"" +
+         ollama::TimeText(here == nullptr ? entry.created : here->modified) + "\"}";
+}
+
+void AppendLoaded(const ModelEntry& entry, const MachineModel* here, std::string& out) {
+  if (here != nullptr ? here->state != ModelState::kReady : entry.workers_ready == 0) return;
+  AppendOllamaModel(entry, here == nullptr ? 0 : here->memory_bytes, out);
+  out += ",\"expires_at\":\"";
+  out +=
+      here != nullptr && here->until ? ollama::TimeText(*here->until) : std::string(ollama::kNever);
+  out += "\",\"size_vram\":0,\"context_length\":" + std::to_string(entry.max_model_len) + '}';
+}
 
 }  // namespace
 
@@ -203,39 +238,11 @@ CallPtr OllamaChat(HttpServices& services, HttpRequest request, Exchange& exchan
 }
 
 CallPtr OllamaTags(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  const OllamaMachine machine(services);
-  HttpResponse response;
-  response.body = "{\"models\":[";
-  for (const ModelEntry& entry : VisibleModels(services.pipeline.Models(), request.tenant.get())) {
-    const MachineModel* const here = machine.Find(entry.name);
-    if (response.body.back() != '[') response.body += ',';
-    AppendOllamaModel(entry, here == nullptr ? 0 : here->file_bytes, response.body);
-    response.body += ",\"modified_at\":\"" +
-                     ollama::TimeText(here == nullptr ? entry.created : here->modified) + "\"}";
-  }
-  response.body += "]}";
-  exchange.Reply(std::move(response));
-  return nullptr;
+  return ReplyModels(services, request, exchange, AppendTag);
 }
 
 CallPtr OllamaLoaded(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  const OllamaMachine machine(services);
-  HttpResponse response;
-  response.body = "{\"models\":[";
-  for (const ModelEntry& entry : VisibleModels(services.pipeline.Models(), request.tenant.get())) {
-    const MachineModel* const here = machine.Find(entry.name);
-    if (here != nullptr ? here->state != ModelState::kReady : entry.workers_ready == 0) continue;
-    if (response.body.back() != '[') response.body += ',';
-    AppendOllamaModel(entry, here == nullptr ? 0 : here->memory_bytes, response.body);
-    response.body += ",\"expires_at\":\"";
-    response.body += here != nullptr && here->until ? ollama::TimeText(*here->until)
-                                                    : std::string(ollama::kNever);
-    response.body +=
-        "\",\"size_vram\":0,\"context_length\":" + std::to_string(entry.max_model_len) + '}';
-  }
-  response.body += "]}";
-  exchange.Reply(std::move(response));
-  return nullptr;
+  return ReplyModels(services, request, exchange, AppendLoaded);
 }
 
 CallPtr OllamaShow(HttpServices& services, HttpRequest request, Exchange& exchange) {
@@ -252,7 +259,7 @@ CallPtr OllamaShow(HttpServices& services, HttpRequest request, Exchange& exchan
     return nullptr;
   }
   const OllamaMachine machine(services);
-  const MachineModel* const here = machine.Find(entry->name);
+  const MachineModel* const here = machine.Find(*entry);
   HttpResponse response;
   response.body = "{\"modelfile\":\"\",\"parameters\":\"\",\"template\":\"\",\"details\":";
   response.body += kDetails;

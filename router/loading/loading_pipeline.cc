@@ -270,17 +270,29 @@ std::string LoadingPipeline::ShelfName(const std::string& name) const {
 // of the model that `quire serve` keeps may have names of their own for it.
 std::string LoadingPipeline::OtherName(const std::string& name,
                                        const std::vector<ModelEntry>& known) const {
+  if (removed_.contains(name)) return "";
+  for (const ModelEntry& entry : known) {
+    const std::string_view end = entry.name;
+    const bool with_model = !entry.parent.empty() && name.size() > end.size() &&
+                            name.ends_with(end) && name[name.size() - end.size() - 1] == ':';
+    if (entry.name == name || with_model) return ModelBehind(entry);
+  }
+  return "";
+}
+
+// The model of an entry of the pipeline behind.
+std::string LoadingPipeline::ModelBehind(const ModelEntry& entry) const {
+  if (removed_.contains(entry.name)) return "";
+  if (shelf_.Find(entry.parent) != nullptr) return entry.parent;
   const auto& models = shelf_.models();
   const auto kept = std::find_if(models.begin(), models.end(),
                                  [](const auto& one) { return one.second.news.kept; });
-  if (removed_.contains(name)) return "";
-  for (const ModelEntry& entry : known) {
-    const bool with_model = !entry.parent.empty() && name.ends_with(":" + entry.name);
-    if (entry.name != name && !with_model) continue;
-    if (shelf_.Find(entry.parent) != nullptr) return entry.parent;
-    if (kept != models.end()) return kept->first;
-  }
-  return "";
+  return kept == models.end() ? "" : kept->first;
+}
+
+std::string LoadingPipeline::MachineNameOf(const ModelEntry& entry) const {
+  std::string own = ShelfName(entry.name);
+  return own.empty() ? ModelBehind(entry) : own;
 }
 
 bool LoadingPipeline::MayBeBehind(const std::string& name) const {
@@ -299,7 +311,7 @@ bool LoadingPipeline::Attached(const std::string& name) {
   if (since->second == 0) return true;
   bool attached = Now() >= since->second + kAttachPatience;
   for (const ModelEntry& entry : inner_.Models()) {
-    attached = attached || (entry.workers_ready > 0 && RequestedName(entry.name) == name);
+    attached = attached || (entry.workers_ready > 0 && MachineNameOf(entry) == name);
   }
   if (attached) since->second = 0;  // from now on the pipeline behind copes with its workers
   return attached;
@@ -326,8 +338,7 @@ std::vector<ModelEntry> LoadingPipeline::Models() const {
   std::set<std::string> listed;
   for (ModelEntry& entry : entries) {
     listed.insert(entry.name);
-    std::string name = ShelfName(entry.name);
-    if (name.empty()) name = OtherName(entry.name, entries);
+    const std::string name = MachineNameOf(entry);
     if (name.empty()) continue;
     // Its workers may serve it under names of their own.
     if (entry.parent.empty()) listed.insert(name);

@@ -90,6 +90,7 @@ class LoadingPipeline final : public Pipeline, public ModelControl {
 
   std::vector<MachineModel> MachineModels() const override;
   std::string MachineName(const std::string& name) const override;
+  std::string MachineNameOf(const ModelEntry& entry) const override;
   std::unique_ptr<ControlTask> Load(const std::string& name, ControlDone done) override;
   std::unique_ptr<ControlTask> Unload(const std::string& name, ControlDone done) override;
   std::unique_ptr<ControlTask> Sleep(ControlDone done) override;
@@ -127,6 +128,7 @@ class LoadingPipeline final : public Pipeline, public ModelControl {
   std::string RequestedName(const std::string& name) const;
   std::string ShelfName(const std::string& name) const;
   std::string OtherName(const std::string& name, const std::vector<ModelEntry>& known) const;
+  std::string ModelBehind(const ModelEntry& entry) const;
   // Of a name that the shelf does not have: only the pipeline behind knows whether it is served.
   bool MayBeBehind(const std::string& name) const;
   // Nothing is loaded, and what is asked for will be.

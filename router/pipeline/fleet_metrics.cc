@@ -76,7 +76,10 @@ void FleetMetrics::Update(const Fleet& fleet) {
 // A name may refer to several models, as in a rolling update: any worker of them serves it.
 void FleetMetrics::UpdateModels(const Fleet& fleet) {
   std::map<std::string, uint32_t> ready;
-  for (const Pool& pool : fleet.pools()) ready[pool.name] += fleet.ReadyCount(pool);
+  for (const auto& [name, of_name] : fleet.PoolsByName()) {
+    uint32_t& count = ready[std::string(name)];
+    for (const PoolCapacity& pool : of_name) count += pool.ready_workers;
+  }
   if (ready.empty()) ready["unknown"] = 0;
   for (const auto& [name, count] : ready) {
     Gauge*& gauge = models_[name];

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "common/planted_bug.h"
 #include "router/dispatch/refusal.h"
 
@@ -88,14 +90,23 @@ std::vector<PoolCapacity> ModelDirectory::PoolsNamed(const std::string& name) co
   return of_name;
 }
 
+// Made-up names are cheap to send: no entry is made for the answer.
 ApiError ModelDirectory::UnknownModel(const std::string& name) const {
+  const Fleet& fleet = dispatcher_.fleet();
   std::vector<std::string> names;
-  for (const ModelEntry& entry : Entries()) {
-    names.push_back(entry.name);
-    if (!entry.parent.empty()) names.push_back(entry.parent + ":" + entry.name);
+  absl::flat_hash_set<std::string_view> listed;
+  for (const Pool& pool : fleet.pools()) {
+    if (!listed.insert(pool.name).second) continue;
+    names.push_back(pool.name);
+    if (!pool.parent.empty()) names.push_back(pool.parent + ":" + pool.name);
+  }
+  for (const auto& [alias, served] : fleet.pool_rules().aliases) {
+    if (listed.contains(served) && listed.insert(alias).second) names.push_back(alias);
   }
   return NotServed(name, names);
 }
+
+bool ModelDirectory::Serves(const std::string& name) const { return !PoolsNamed(name).empty(); }
 
 ApiError ModelDirectory::NobodyFor(const GenerateRequest& ask, const ServedModel& model) const {
   const std::string& served = ServedName(ask.model);
@@ -155,10 +166,10 @@ std::shared_ptr<const AnswerFormat> ModelDirectory::FormatOf(const Pool& pool,
   return format;
 }
 
-std::optional<ModelEntry> ModelDirectory::EntryOf(const std::string& name) const {
+// Requires: some pool.
+ModelEntry ModelDirectory::EntryOf(std::string_view name,
+                                   const std::vector<PoolCapacity>& of_name) const {
   const Fleet& fleet = dispatcher_.fleet();
-  const std::vector<PoolCapacity> of_name = fleet.PoolsOf(Unaliased(fleet.pool_rules(), name));
-  if (of_name.empty()) return std::nullopt;
   const std::vector<uint64_t> shares = PoolShares(fleet.pool_rules(), of_name);
   ModelEntry entry;
   entry.name = name;
@@ -167,7 +178,7 @@ std::optional<ModelEntry> ModelDirectory::EntryOf(const std::string& name) const
   uint64_t most = 0;
   for (size_t i = 0; i < of_name.size(); ++i) {
     const Pool& pool = *of_name[i].pool;
-    entry.workers_ready += fleet.ReadyCount(pool);
+    entry.workers_ready += of_name[i].ready_workers;
     const bool listed = std::find(entry.model_ids.begin(), entry.model_ids.end(), pool.model_id) !=
                         entry.model_ids.end();
     if (of_name[i].attached && !listed) entry.model_ids.push_back(pool.model_id);
@@ -193,15 +204,18 @@ std::optional<ModelEntry> ModelDirectory::EntryOf(const std::string& name) const
 
 std::vector<ModelEntry> ModelDirectory::Entries() const {
   const Fleet& fleet = dispatcher_.fleet();
+  const auto by_name = fleet.PoolsByName();
+  absl::flat_hash_map<std::string_view, size_t> places;
   std::vector<ModelEntry> entries;
-  const auto add = [&](const std::string& name) {
-    const bool listed = std::any_of(entries.begin(), entries.end(),
-                                    [&](const ModelEntry& entry) { return entry.name == name; });
-    if (listed) return;
-    if (std::optional<ModelEntry> entry = EntryOf(name)) entries.push_back(*std::move(entry));
-  };
-  for (const Pool& pool : fleet.pools()) add(pool.name);
-  for (const auto& [alias, served] : fleet.pool_rules().aliases) add(alias);
+  for (size_t i = 0; i < by_name.size(); ++i) {
+    places.emplace(by_name[i].first, i);
+    entries.push_back(EntryOf(by_name[i].first, by_name[i].second));
+  }
+  for (const auto& [alias, served] : fleet.pool_rules().aliases) {
+    const auto place = places.find(served);
+    if (place == places.end() || places.contains(alias)) continue;
+    entries.push_back(EntryOf(alias, by_name[place->second].second));
+  }
   return entries;
 }
 

@@ -38,6 +38,8 @@ class ModelDirectory {
   // any more and another one is ready under its name: further waiting would not help.
   ApiError NobodyFor(const GenerateRequest& ask, const ServedModel& model) const;
   std::vector<ModelEntry> Entries() const;  // one per served name and alias
+  // Whether Find knows the name; far cheaper than Entries.
+  bool Serves(const std::string& name) const;
   bool AnyReady() const;
   // Grows when more, or fewer, models may be found than before.
   uint64_t changes() const { return changes_; }
@@ -54,7 +56,7 @@ class ModelDirectory {
   std::vector<PoolCapacity> PoolsNamed(const std::string& name) const;
   ApiError UnknownModel(const std::string& name) const;
   bool MayComeBack(const std::string& model_id) const;
-  std::optional<ModelEntry> EntryOf(const std::string& name) const;
+  ModelEntry EntryOf(std::string_view name, const std::vector<PoolCapacity>& of_name) const;
   void TextChanged(const std::string& model_id, const absl::Status& status);
   std::shared_ptr<const AnswerFormat> FormatOf(const Pool& pool, const ModelText& text);
   void LogSettings(const std::string& model_id) const;

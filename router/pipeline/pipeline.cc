@@ -16,12 +16,12 @@
 //  2. Each request that Start named ends by exactly one of OnFinished, OnError and Cancel, which
 //     release its place.
 #include "router/pipeline/pipeline.h"
-#include "common/runtime/timer.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "common/check.h"
+#include "common/runtime/timer.h"
 #include "router/admission/admission.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/pipeline/make_pipeline.h"
@@ -59,6 +59,7 @@ class RouterPipeline final : public Pipeline {
     return memory_.Of(tenant);
   }
   std::vector<ModelEntry> Models() const override { return models_.Entries(); }
+  bool Serves(const std::string& name) const override { return models_.Serves(name); }
   void Tokenize(TokenizeAsk ask, TokenizeDone done) override {
     TokenizeService::Place place = PlaceOf(ask.by);  // before `ask` is moved
     tokenize_.Tokenize(std::move(place), std::move(ask), std::move(done));
@@ -69,8 +70,7 @@ class RouterPipeline final : public Pipeline {
   bool Ready() const override {
     return !admission_.draining() && (options_.ready_without_workers || models_.AnyReady());
   }
-  // A ready worker has reported so lately, and no step, not even an idle probe, has exceeded its
-  // limit.
+  // A ready worker reported so lately; no step, an idle probe included, is past its limit.
   bool Healthy() const override { return models_.AnyReady(); }
   void StartDraining() override { admission_.StartDraining(); }
   void EndAll(const ApiError& error) override;

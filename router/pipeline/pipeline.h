@@ -5,6 +5,7 @@
 // (http, grpc) hold a sink per request.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -85,6 +86,12 @@ class Pipeline {
   virtual std::shared_ptr<MemoryAccount> MemoryOf(const TenantProfile* tenant) = 0;
 
   virtual std::vector<ModelEntry> Models() const = 0;
+  // Whether a request may name the model; each request asks, so that it is cheap where it can be.
+  virtual bool Serves(const std::string& name) const {
+    const std::vector<ModelEntry> models = Models();
+    return std::any_of(models.begin(), models.end(),
+                       [&](const ModelEntry& model) { return model.name == name; });
+  }
   // These count for the tenant's quotas like other requests; answers past max_tokenize_answer_bytes
   // are refused.
   virtual void Tokenize(TokenizeAsk ask, TokenizeDone done) = 0;

@@ -12,6 +12,10 @@ namespace {
 
 using json::Value;
 
+// What an item that a reference brings becomes: a message, with a thought under three names, and
+// an item of the conversation that is kept.
+constexpr size_t kCopiesOfItem = 5;
+
 FieldError CheckText(const json::Object& object, std::string_view key, const std::string& where) {
   const Value* value = json::Find(object, key);
   if (value != nullptr && value->is_string()) return std::nullopt;
@@ -62,9 +66,21 @@ bool IsReference(const json::Object& object) {
                                       json::Find(object, "role") == nullptr);
 }
 
-bool ReadPlace(std::string_view text, size_t& out) {
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), out);
-  return read.ec == std::errc() && read.ptr == text.data() + text.size();
+// Items of answers have ids that derive from their response's id and their place in it.
+struct ItemPlace {
+  std::string response;
+  size_t index = 0;
+};
+
+std::optional<ItemPlace> PlaceOf(std::string_view id) {
+  const size_t first = id.find('_');
+  const size_t last = id.rfind('_');
+  if (first == std::string_view::npos || last <= first) return std::nullopt;
+  ItemPlace place{"resp_" + std::string(id.substr(first + 1, last - first - 1))};
+  const char* const end = id.data() + id.size();
+  const auto read = std::from_chars(id.data() + last + 1, end, place.index);
+  if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
+  return place;
 }
 
 class Items {
@@ -76,7 +92,9 @@ class Items {
     if (!item.is_object()) return InvalidField(where, "must be an object");
     if (!IsReference(item.get_object())) return ReadItself(item.get_object(), where);
     const std::string_view id = TextMember(item.get_object(), "id");
-    const Value* kept = kept_.Find(id);
+    FieldError problem;
+    const Value* kept = kept_.Find(id, problem);
+    if (problem) return problem;
     if (kept != nullptr) return ReadItself(kept->get_object(), where);
     return InvalidField(
         where, "refers to \"" + std::string(id.substr(0, 128)) +
@@ -188,33 +206,54 @@ class Items {
 
 }  // namespace
 
-// Items of answers have ids that derive from their response's id and their place in it.
-const Value* KeptItems::Find(std::string_view id) {
-  const size_t first = id.find('_');
-  const size_t last = id.rfind('_');
-  size_t place = 0;
-  if (first == std::string_view::npos || last <= first || !ReadPlace(id.substr(last + 1), place)) {
+const Value* KeptItems::Output(const std::string& response, FieldError& problem) {
+  const auto known = outputs_.find(response);
+  if (known != outputs_.end()) return &known->second;
+  const std::shared_ptr<const KeptResponse> kept = keeping_.Find(response);
+  if (kept == nullptr) return nullptr;
+  const std::string& items = kept->turn.output;
+  problem = ChargeMore(limits_, items.size());
+  if (problem) return nullptr;
+  absl::StatusOr<Value> list = ReadJson("[" + items + "]", limits_);
+  if (!list.ok()) {
+    problem = absl::IsUnavailable(list.status())
+                  ? TooManyLargeRequests()
+                  : InvalidField("input", StatusMessage(list.status()));
     return nullptr;
   }
-  const std::string response = "resp_" + std::string(id.substr(first + 1, last - first - 1));
-  auto output = outputs_.find(response);
-  if (output == outputs_.end()) {
-    const std::shared_ptr<const KeptResponse> kept = keeping_.Find(response);
-    if (kept == nullptr) return nullptr;
-    const std::string& items = kept->turn.output;
-    absl::StatusOr<Value> list = absl::UnavailableError("");
-    if (!ChargeMore(limits_, items.size())) list = ReadJson("[" + items + "]", limits_);
-    if (!list.ok() || !list->is_array()) return nullptr;
-    output = outputs_.emplace(response, *std::move(list)).first;
+  return &outputs_.emplace(response, *std::move(list)).first->second;
+}
+
+const Value* KeptItems::Find(std::string_view id, FieldError& problem) {
+  const std::optional<ItemPlace> place = PlaceOf(id);
+  if (!place || Output(place->response, problem) == nullptr) return nullptr;
+  const Value* item = Found(id);
+  if (item == nullptr) return nullptr;
+  const size_t bytes = json::Serialize(*item).size();
+  bytes_ += bytes;
+  if (bytes_ > limits_.max_prompt_bytes) {
+    problem = PastLimit("input", "--max-prompt-bytes", limits_.max_prompt_bytes,
+                        limits_.counters ? &limits_.counters->prompt_bytes : nullptr);
+    return nullptr;
   }
+  problem = ChargeMore(limits_, kCopiesOfItem * bytes);
+  return problem ? nullptr : item;
+}
+
+const Value* KeptItems::Found(std::string_view id) const {
+  const std::optional<ItemPlace> place = PlaceOf(id);
+  if (!place) return nullptr;
+  const auto output = outputs_.find(place->response);
+  if (output == outputs_.end()) return nullptr;
   const json::Array& list = output->second.get_array();
-  if (place >= list.size() || !list[place].is_object()) return nullptr;
-  return TextMember(list[place].get_object(), "id") == id ? &list[place] : nullptr;
+  if (place->index >= list.size() || !list[place->index].is_object()) return nullptr;
+  const Value& item = list[place->index];
+  return TextMember(item.get_object(), "id") == id ? &item : nullptr;
 }
 
 size_t CountItems(const Value& value) { return value.is_array() ? value.get_array().size() : 1; }
 
-std::string ItemsOf(const Value& value, KeptItems& kept, size_t before) {
+std::string ItemsOf(const Value& value, const KeptItems& kept, size_t before) {
   if (value.is_string()) {
     std::string out = "{\"type\":\"message\",\"id\":\"item_" + std::to_string(before) +
                       "\",\"role\":\"user\",\"content\":";
@@ -224,7 +263,7 @@ std::string ItemsOf(const Value& value, KeptItems& kept, size_t before) {
   std::string out;
   for (const Value& one : value.get_array()) {
     const Value* item = &one;
-    if (IsReference(one.get_object())) item = kept.Find(TextMember(one.get_object(), "id"));
+    if (IsReference(one.get_object())) item = kept.Found(TextMember(one.get_object(), "id"));
     const json::Object& object = item->get_object();
     if (!out.empty()) out += ',';
     out += '{';

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,14 +21,22 @@ class KeptItems {
   KeptItems(const Keeping& keeping, const RequestLimits& limits)
       : keeping_(keeping), limits_(limits) {}
 
-  // nullptr: no kept answer has such an item. It stays until this object goes.
-  const json::Value* Find(std::string_view id);
+  // nullptr: no kept answer has such an item, or `problem` says why it may not be taken. It stays
+  // until this object goes. A reference of a few bytes brings an item of any size: what all of them
+  // bring is charged, and bounded like a prompt.
+  const json::Value* Find(std::string_view id, FieldError& problem);
+  // Of an item that Find has found.
+  const json::Value* Found(std::string_view id) const;
   bool keeps() const { return keeping_.store != nullptr; }
 
  private:
   const Keeping& keeping_;
   const RequestLimits& limits_;
-  std::map<std::string, json::Value> outputs_;  // by the response's id; each a list
+  // By the response's id: its items.
+  const json::Value* Output(const std::string& response, FieldError& problem);
+
+  std::map<std::string, json::Value> outputs_;
+  size_t bytes_ = 0;  // that references have brought
 };
 
 // A string, or a list of items of text kinds. Items that refer to others are looked up in `kept`.
@@ -35,7 +44,7 @@ FieldError ReadInput(const json::Value& value, const RequestLimits& limits, Kept
                      Conversation& out);
 
 // The same input as items with ids, which continue `before` items, for a response that is kept.
-std::string ItemsOf(const json::Value& value, KeptItems& kept, size_t before);
+std::string ItemsOf(const json::Value& value, const KeptItems& kept, size_t before);
 // How many items an input has.
 size_t CountItems(const json::Value& value);
 

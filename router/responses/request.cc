@@ -28,6 +28,7 @@ struct Draft {
 
   AgentRequest& out;
   const RequestLimits& limits;
+  size_t body_bytes = 0;
   ConstraintDraft constraint;
   const Value* input = nullptr;
   const Value* tools = nullptr;
@@ -290,7 +291,8 @@ FieldError ReadPrevious(const Draft& draft, const KeptResponse& previous, KeptIt
                         Conversation& out) {
   constexpr std::string_view kField = "previous_response_id";
   const Turn& turn = previous.turn;
-  if (auto problem = ChargeMore(draft.limits, turn.items.size() + turn.output.size())) {
+  // Its text once, and its messages with thoughts under three names.
+  if (auto problem = ChargeMore(draft.limits, 5 * (turn.items.size() + turn.output.size()))) {
     return problem;
   }
   const std::string_view comma = turn.items.empty() || turn.output.empty() ? "" : ",";
@@ -334,6 +336,10 @@ FieldError ReadConversation(Draft& draft, const Keeping& keeping, ChatPrompt& ch
     asked.items = turn.items + (turn.items.empty() || turn.output.empty() ? "" : ",") + turn.output;
     if (!asked.items.empty()) asked.items += ',';
   }
+  // Each item gets an id and a type where it has none.
+  constexpr size_t kBytesPerItem = 64;
+  const size_t own = draft.body_bytes + kBytesPerItem * CountItems(*draft.input);
+  if (auto problem = ChargeMore(draft.limits, own)) return problem;
   asked.items += ItemsOf(*draft.input, kept, count - CountItems(*draft.input));
   return std::nullopt;
 }
@@ -349,6 +355,7 @@ std::optional<ApiError> ReadRequest(std::string_view body, const RequestLimits& 
   // body is released.
   if (auto problem = ChargeMore(limits, 4 * body.size())) return problem;
   Draft draft(out, limits);
+  draft.body_bytes = body.size();
   if (auto problem = ReadFields(root.get_object(), draft)) return problem;
   if (draft.input == nullptr) return InvalidField("input", "is missing");
   if (auto problem = SettleSampling(draft)) return problem;

@@ -44,7 +44,7 @@ inline uint64_t TagSlotSalt(const AdapterTable& table, int32_t slot) {
   for (const AdapterInfo& info : table.List()) {
     if (table.SlotOf(info.digest) == slot) return TagAdapterSalt(info.digest);
   }
-  return kNoTag;  // of nobody
+  return kNoTag;  // no adapter has it
 }
 
 }  // namespace quire::test

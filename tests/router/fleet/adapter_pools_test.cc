@@ -61,7 +61,7 @@ TEST_F(AdapterPoolsTest, ANameHasAPoolForEachDigestOfAModel) {
   EXPECT_EQ(sql[0].ready_rows, 8u);
   EXPECT_EQ(sql[1].pool->adapter, kTwo);
   EXPECT_EQ(sql[1].ready_rows, 16u);
-  EXPECT_EQ(fleet_.ReadyCount(*sql[1].pool), 2u);
+  EXPECT_EQ(sql[1].ready_workers, 2u);
   const std::vector<PoolCapacity> base = fleet_.PoolsOf("base");
   ASSERT_EQ(base.size(), 1u);
   EXPECT_EQ(base[0].ready_rows, 24u) << "adapters take nothing from their model";
@@ -103,7 +103,7 @@ TEST_F(AdapterPoolsTest, AtTheLimitOfPoolsThoseWithoutWorkersGoAndOneMoreIsRefus
   fleet_.Detached(second, "gone", 2);
   fleet_.Detached(first, "gone", 2);
   ASSERT_TRUE(fleet_.Attached(first, HelloWith("a", {{"x", kTwo, "base", 4}}), 6).ok());
-  EXPECT_EQ(fleet_.PoolsOf("x").size(), 1u) << "the oldest that nobody holds gave way";
+  EXPECT_EQ(fleet_.PoolsOf("x").size(), 1u) << "the oldest one without a holder gave way";
   EXPECT_EQ(fleet_.PoolsOf("base").size(), 1u) << "and its model is known as before";
   fleet_.CheckInvariants();
 }
@@ -123,6 +123,38 @@ TEST_F(AdapterPoolsTest, WeightsOfAnAdaptersNameAreByDigest) {
   for (uint64_t key = 0; key < 100; ++key) {
     EXPECT_EQ(ChoosePool(rules, sql, key * 0x9E3779B97F4A7C15u)->adapter, kTwo);
   }
+}
+
+// Digests in any order of the Hello; what is remembered follows each change.
+TEST_F(AdapterPoolsTest, CapacitiesFollowEveryWorker) {
+  Fleet fleet(Limits(64));
+  std::vector<ServedAdapter> adapters;
+  for (int i = 0; i < 20; ++i) {
+    adapters.push_back({"a" + std::to_string(i), std::string(64, "73d0b5"[i % 6]), "base", 4});
+    adapters.back().digest[0] = static_cast<char>('a' + (i * 7) % 20);
+  }
+  std::vector<WorkerIndex> workers;
+  for (int w = 0; w < 3; ++w) {
+    const WorkerIndex worker = fleet.AddWorker("w" + std::to_string(w) + ":1").value();
+    ASSERT_TRUE(fleet.Attached(worker, HelloWith("w" + std::to_string(w), adapters), 5).ok());
+    adapters.resize(adapters.size() / 2);
+    fleet.TextReady("m");
+    fleet.Stepped(worker, Step(), 1);
+    workers.push_back(worker);
+    for (const auto& [name, of_name] : fleet.PoolsByName()) {
+      ASSERT_EQ(of_name.size(), 1u);
+      EXPECT_EQ(fleet.PoolsOf(name)[0].ready_workers, of_name[0].ready_workers);
+    }
+    fleet.CheckInvariants();
+  }
+  EXPECT_EQ(fleet.PoolsOf("a0")[0].ready_workers, 3u);
+  EXPECT_EQ(fleet.PoolsOf("a9")[0].ready_workers, 2u);
+  EXPECT_EQ(fleet.PoolsOf("a19")[0].ready_workers, 1u);
+  fleet.Detached(workers[0], "gone", 2);
+  EXPECT_EQ(fleet.PoolsOf("a19")[0].ready_workers, 0u);
+  EXPECT_FALSE(fleet.PoolsOf("a19")[0].attached);
+  EXPECT_EQ(fleet.PoolsOf("a0")[0].ready_workers, 2u);
+  fleet.CheckInvariants();
 }
 
 TEST(Answerers, AreTheModelOrTheModelAndAnAdapter) {

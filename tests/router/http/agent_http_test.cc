@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "router/responses/store.h"
-#include "tests/router/support/edge_harness.h"
+#include "tests/router/support/agent_edge.h"
 #include "tests/router/support/test_keys.h"
 
 namespace quire {
@@ -42,29 +42,7 @@ std::string EventsOf(const std::string& body) {
   return out;
 }
 
-class AgentHttp : public testing::Test {
- protected:
-  RawResponse Post(const std::string& path, const std::string& body,
-                   const std::string& headers = "") {
-    return edge.Ask(EdgeHarness::Post(path, body, headers));
-  }
-  void Mode(FakePipeline::Mode mode) {
-    edge.OnLoop([&] { edge.pipeline.mode = mode; });
-  }
-  void Refuse(ApiError error) {
-    edge.OnLoop([&] {
-      edge.pipeline.mode = FakePipeline::Mode::kRefuse;
-      edge.pipeline.refusal = std::move(error);
-    });
-  }
-  GenerateRequest Seen() {
-    GenerateRequest seen;
-    edge.OnLoop([&] { seen = edge.pipeline.seen.back(); });
-    return seen;
-  }
-
-  EdgeHarness edge;
-};
+using AgentHttp = AgentEdgeTest;
 
 TEST_F(AgentHttp, AMessageIsAnswered) {
   const RawResponse answer = Post(kMessages, MessagesBody(), "x-request-id: r7\r\n");

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "router/http/routes.h"
-#include "tests/router/support/edge_harness.h"
+#include "tests/router/support/agent_edge.h"
 #include "tests/router/support/fake_models.h"
 #include "tests/router/support/test_keys.h"
 
@@ -36,23 +36,7 @@ bool Has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-class OllamaHttp : public testing::Test {
- protected:
-  RawResponse Post(const std::string& path, const std::string& body,
-                   const std::string& headers = "") {
-    return edge.Ask(EdgeHarness::Post(path, body, headers));
-  }
-  void Mode(FakePipeline::Mode mode) {
-    edge.OnLoop([&] { edge.pipeline.mode = mode; });
-  }
-  GenerateRequest Seen() {
-    GenerateRequest seen;
-    edge.OnLoop([&] { seen = edge.pipeline.seen.back(); });
-    return seen;
-  }
-
-  EdgeHarness edge;
-};
+using OllamaHttp = AgentEdgeTest;
 
 TEST_F(OllamaHttp, StreamsAreLinesAndTheDefault) {
   const RawResponse generated = Post(kGenerate, GenerateBody());
@@ -122,7 +106,8 @@ TEST_F(OllamaHttp, EveryRefusalIsATextUnderError) {
   expect(Post(kGenerate, "x"), 400, "the body must be a JSON object");
   expect(Post(kChat, R"({"model":"none","messages":[{"role":"user","content":"x"}]})"), 404,
          "model: not served");
-  expect(Post("/api/show", R"({"model":"none"})"), 404, "model \\\"none\\\" not found");
+  expect(Post("/api/show", R"({"model":"none"})"), 404,
+         "model: 'none' is not served; served are: demo");
   expect(Post("/api/show", "[]"), 400, "the body must be a JSON object");
   expect(edge.Ask(EdgeHarness::Get(kGenerate)), 405, "/api/generate is served by POST only");
   expect(edge.Ask(EdgeHarness::Get("/api/nothing")), 404, "nothing is served at GET /api/nothing");

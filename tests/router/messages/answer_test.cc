@@ -8,6 +8,7 @@
 
 #include "router/chat/conversation.h"
 #include "router/messages/errors.h"
+#include "tests/router/support/made_deltas.h"
 
 namespace quire::messages {
 namespace {
@@ -17,28 +18,6 @@ Started Begun() {
   started.model = "demo";
   started.prompt_ids = {1, 2, 3, 4, 5};
   return started;
-}
-
-Delta Text(std::string text) {
-  Delta delta;
-  delta.text = std::move(text);
-  return delta;
-}
-Delta Thought(std::string text) {
-  Delta delta;
-  delta.reasoning = std::move(text);
-  return delta;
-}
-Delta Call(uint32_t index, std::string id, std::string name, std::string arguments) {
-  Delta delta;
-  delta.tool_calls.push_back({index, std::move(id), std::move(name), std::move(arguments)});
-  return delta;
-}
-
-ChoiceEnd Ended(std::string reason) {
-  ChoiceEnd end;
-  end.finish_reason = std::move(reason);
-  return end;
 }
 
 constexpr Usage kUsage{5, 9, 3, 2};

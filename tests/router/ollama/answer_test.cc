@@ -1,5 +1,6 @@
 // The lines of a stream of Ollama's API, and the one object that says the same.
 #include "router/ollama/answer.h"
+#include "tests/router/support/made_deltas.h"
 
 #include <gtest/gtest.h>
 
@@ -8,27 +9,6 @@
 
 namespace quire::ollama {
 namespace {
-
-Delta Text(std::string text) {
-  Delta delta;
-  delta.text = std::move(text);
-  return delta;
-}
-Delta Thought(std::string text) {
-  Delta delta;
-  delta.reasoning = std::move(text);
-  return delta;
-}
-Delta Call(uint32_t index, std::string id, std::string name, std::string arguments) {
-  Delta delta;
-  delta.tool_calls.push_back({index, std::move(id), std::move(name), std::move(arguments)});
-  return delta;
-}
-ChoiceEnd Ended(std::string reason) {
-  ChoiceEnd end;
-  end.finish_reason = std::move(reason);
-  return end;
-}
 
 // Asked at 1 s, a second of loading, the first output at 2.5 s, one output each millisecond.
 void Play(Answer& answer, const std::vector<Delta>& deltas, const std::string& reason,

@@ -174,6 +174,38 @@ TEST_F(Conversations, MayReferToKeptItems) {
   }
 }
 
+// A reference of some bytes brings an item of any size.
+TEST_F(Conversations, WhatReferencesBringIsBoundedLikeAPrompt) {
+  Answer("1", R"({"model":"m","input":"a"})", std::string(1000, 'b'));
+  const std::string output = store.Find("t", "resp_1")->turn.output;
+  const auto body = [](int references) {
+    std::string items;
+    for (int i = 0; i < references; ++i) {
+      items += (i == 0 ? "" : ",") + std::string(R"({"type":"item_reference","id":"msg_1_0"})");
+    }
+    return R"({"model":"m","input":[)" + items + "]}";
+  };
+  RequestLimits limits;
+  limits.max_prompt_bytes = 3 * output.size();
+  AgentRequest request;
+  EXPECT_FALSE(ReadRequest(body(3), limits, keeping, request));
+  EXPECT_NE(Refused(body(4), limits).message.find("--max-prompt-bytes"), std::string::npos);
+}
+
+TEST_F(Conversations, AreChargedBeforeTheyAreBuilt) {
+  Answer("1", R"({"model":"m","input":"a"})", std::string(20'000, 'b'));
+  for (const char* more : {R"("input":"c","previous_response_id":"resp_1")",
+                           R"("input":[{"type":"item_reference","id":"msg_1_0"}])"}) {
+    const auto account = std::make_shared<MemoryAccount>(60'000);
+    MemoryHold hold(account);
+    RequestLimits limits;
+    limits.hold = &hold;
+    const ApiError error = Refused(std::string(R"({"model":"m",)") + more + "}", limits);
+    EXPECT_EQ(error.code, ApiCode::kUnavailable) << error.message;
+    EXPECT_LE(account->bytes(), 60'000u);
+  }
+}
+
 TEST_F(Conversations, AreNotKeptWhereStoreIsFalseAndEndWhereTheyAreUnknown) {
   Answer("1", R"({"model":"m","input":"a","store":false})", "b");
   EXPECT_EQ(store.bytes(), 0u);
