@@ -146,8 +146,9 @@ void AddMemoryFlags(config::Schema& schema, RouterConfig& c) {
               .target = &c.max_connection_memory,
               .max = kMostBytes});
   schema.Add({.name = "responses-store",
-              .help = "Of that, what answers of /v1/responses take, which clients continue by "
-                      "previous_response_id; the oldest give way. 0: none is kept.",
+              .help =
+                  "Of that, the share for kept answers of /v1/responses, which clients continue by "
+                  "previous_response_id; the oldest give way. 0: no answer is kept.",
               .target = &c.responses_store,
               .max = kMostBytes});
 }

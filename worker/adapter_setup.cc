@@ -105,11 +105,10 @@ absl::StatusOr<std::vector<AdapterSetting>> ParseLoraModules(
     });
     const absl::Status usable = CheckAdapterName(name);
     if (!usable.ok() || blank) {
-      return InvalidArgument(std::string(kLoraModulesFlag) + ": the name of '" +
-                             text.substr(0, 100) + "' " +
-                             (usable.ok() ? "has a space or another character that is not seen"
-                                          : StatusMessage(usable)) +
-                             "; give NAME=FOLDER");
+      return InvalidArgument(
+          std::string(kLoraModulesFlag) + ": the name of '" + text.substr(0, 100) + "' " +
+          (usable.ok() ? "has a space or an invisible character" : StatusMessage(usable)) +
+          "; give NAME=FOLDER");
     }
     if (!names.insert(name).second) {
       return InvalidArgument(std::string(kLoraModulesFlag) + ": '" + name +

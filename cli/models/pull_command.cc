@@ -123,8 +123,8 @@ absl::StatusOr<int64_t> Remove(const ModelFinder& finder, const std::string& nam
     if (!absl::IsNotFound(removed.status())) return removed;
   }
   if (const auto here = ResolveModel(name, finder.folders); here.ok()) {
-    return InvalidArgument("'" + PlainText(name, 200) + "' was not pulled: it stands at " +
-                           here->path + ", which quire leaves alone");
+    return InvalidArgument("'" + PlainText(name, 200) + "' was not pulled: its files are at " +
+                           here->path + ", and quire deletes none of them");
   }
   QUIRE_ASSIGN_OR_RETURN(const NamedSource named, SourceOf(finder, name));
   if (named.source.kind != pull::Kind::kHub) {

@@ -156,8 +156,8 @@ void Supervisor::Remove(const serve::Order& order) {
   const HostedModel* const model = host_.Find(order.model);
   if (model == nullptr || options_.find_pulled(order.model)) return jobs_.Start(order);
   jobs_.Refuse(order,
-               "model '" + order.model + "' was not pulled: it stands at " + model->path +
-                   ", which quire leaves alone",
+               "model '" + order.model + "' was not pulled: its files are at " + model->path +
+                   ", and quire deletes none of them",
                static_cast<int>(absl::StatusCode::kInvalidArgument));
 }
 
