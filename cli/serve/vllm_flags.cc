@@ -47,7 +47,7 @@ constexpr Unequal kUnequal[] = {
     {"gpu-memory-utilization",
      "a share of the GPU; --kv-cache-memory-bytes says a size, and without it the batch gets what "
      "it needs"},
-    {"quantization", "quantised weights come as a .gguf file, which says so itself"},
+    {"quantization", "the checkpoint itself says how its weights are quantised"},
     {"pipeline-parallel-size",
      "a model is cut among the GPUs of one machine: --tensor-parallel-size"},
     {"data-parallel-size", "--workers is how many share the requests on this machine"},

@@ -41,6 +41,8 @@ ROUTES = {
     "/v1/models/": "one of them",
     "/tokenize": "token ids (and texts of them) of a prompt or a chat",
     "/detokenize": "the text of token ids",
+    "/tokenizer_info": "the only model's special tokens and chat template, as `tokenizer_config.json` has them",
+    "/tokenizer_info/": "those of the model that is named",
     "/v2": "name, version and extensions of the server ([Open Inference Protocol](open-inference.md))",
     "/v2/health/live": "`{\"live\": true}`",
     "/v2/health/ready": "`{\"ready\": true}`, or 503: a request would be served now",

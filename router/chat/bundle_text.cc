@@ -54,6 +54,29 @@ GenerationSettings SettingsOf(const text::TextBundle& bundle) {
   return to;
 }
 
+TokenizerFacts FactsOf(const text::TextBundle& bundle) {
+  // What `transformers` makes of a tokenizer.json.
+  TokenizerFacts facts{.info = R"({"tokenizer_class":"PreTrainedTokenizerFast")"};
+  for (const text::NamedToken& token : bundle.special_tokens) {
+    facts.info += ',';
+    json::AppendQuoted(token.name, facts.info);
+    facts.info += ':';
+    json::AppendQuoted(token.text, facts.info);
+  }
+  if (bundle.model_max_length > 0) {
+    facts.info += ",\"model_max_length\":" + std::to_string(bundle.model_max_length);
+  }
+  if (const std::string* source = bundle.ChatTemplateSource(false)) {
+    facts.chat_template.clear();
+    json::AppendQuoted(*source, facts.chat_template);
+    facts.info += ",\"chat_template\":" + facts.chat_template;
+  } else {
+    facts.info += ",\"chat_template\":null";
+  }
+  facts.info += '}';
+  return facts;
+}
+
 class BundleDecoder final : public TextDecoder {
  public:
   BundleDecoder(const text::Tokenizer& tokenizer, bool skip_special_tokens)
@@ -82,6 +105,7 @@ class BundleText final : public ModelText {
       templates_.try_emplace(named.source, std::move(compiled));
     }
     generation_ = SettingsOf(bundle_);
+    facts_ = FactsOf(bundle_);
     return absl::OkStatus();
   }
 
@@ -156,6 +180,7 @@ class BundleText final : public ModelText {
     return source == nullptr ? dialect::Detected() : dialect::Detect(*source, {});
   }
   const GenerationSettings& generation() const override { return generation_; }
+  const TokenizerFacts& facts() const override { return facts_; }
 
  private:
   // Of a template that is absent (nullptr) or does not compile.
@@ -173,6 +198,7 @@ class BundleText final : public ModelText {
   // By source.
   std::map<std::string, absl::StatusOr<std::unique_ptr<text::ChatTemplate>>> templates_;
   GenerationSettings generation_;
+  TokenizerFacts facts_;
 };
 
 }  // namespace

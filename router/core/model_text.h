@@ -43,6 +43,12 @@ struct GenerationSettings {
   std::vector<std::string> unusable;
 };
 
+// What clients may know of a model's tokenizer, as JSON that is written once.
+struct TokenizerFacts {
+  std::string info = "{}";             // an object with the fields of tokenizer_config.json
+  std::string chat_template = "\"\"";  // the default chat template; an empty one: there is none
+};
+
 class ModelText {
  public:
   virtual ~ModelText() = default;
@@ -84,6 +90,10 @@ class ModelText {
   // How the model writes tool calls and thoughts, as its chat template says.
   virtual dialect::Detected Spoken() const { return {}; }
   virtual const GenerationSettings& generation() const = 0;
+  virtual const TokenizerFacts& facts() const {
+    static const auto& none = *new TokenizerFacts();
+    return none;
+  }
 
  private:
   virtual absl::StatusOr<std::vector<TokenId>> EncodeText(

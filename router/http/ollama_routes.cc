@@ -261,7 +261,13 @@ CallPtr OllamaShow(HttpServices& services, HttpRequest request, Exchange& exchan
   const OllamaMachine machine(services);
   const MachineModel* const here = machine.Find(*entry);
   HttpResponse response;
-  response.body = "{\"modelfile\":\"\",\"parameters\":\"\",\"template\":\"\",\"details\":";
+  std::string chat_template = "\"\"";
+  if (entry->workers_ready > 0) {  // a model is not loaded to be shown
+    const auto text = services.pipeline.TextOf(entry->name);
+    if (text.ok()) chat_template = text.value()->facts().chat_template;
+  }
+  response.body =
+      R"({"modelfile":"","parameters":"","template":)" + chat_template + ",\"details\":";
   response.body += kDetails;
   response.body += ",\"model_info\":{\"general.architecture\":\"unknown\",\"general.basename\":";
   json::AppendQuoted(entry->name, response.body);

@@ -211,6 +211,8 @@ constexpr Route kRoutes[] = {
     {Access::kKey, "POST", "/api/embeddings", OllamaNotServed},
     {Access::kKey, "POST", "/tokenize", BeginTokenize},
     {Access::kKey, "POST", "/detokenize", BeginDetokenize},
+    {Access::kKey, "GET", "/tokenizer_info", TokenizerInfo},
+    {Access::kKey, "GET", "/tokenizer_info/", TokenizerInfo},
     {Access::kKey, "GET", "/v2", OipServer},
     {Access::kOpen, "GET", "/v2/health/live", OipLive},
     {Access::kOpen, "GET", "/v2/health/ready", OipReady},

@@ -163,4 +163,27 @@ std::unique_ptr<Call> BeginDetokenize(HttpServices& services, HttpRequest reques
   return Begin<DetokenizeBody>(services, std::move(request), exchange);
 }
 
+std::unique_ptr<Call> TokenizerInfo(HttpServices& services, HttpRequest request,
+                                    Exchange& exchange) {
+  constexpr std::string_view kBelow = "/tokenizer_info/";
+  const std::string name =
+      request.path.starts_with(kBelow) ? request.path.substr(kBelow.size()) : std::string();
+  std::optional<ApiError> problem = CheckModelAccess(services, request.tenant, name);
+  HttpResponse response;
+  if (!problem) {
+    const Result<std::shared_ptr<const ModelText>> found = services.pipeline.TextOf(name);
+    if (found.ok()) {
+      const std::shared_ptr<const ModelText>& text = found.value();
+      response.shared_body = std::shared_ptr<const std::string>(text, &text->facts().info);
+    } else {
+      problem = found.error();
+    }
+  }
+  if (problem && problem->code == ApiCode::kInvalidArgument) {
+    problem->message += "; GET " + std::string(kBelow) + "NAME reads one of them";
+  }
+  exchange.Reply(problem ? ErrorResponse(*problem) : std::move(response));
+  return nullptr;
+}
+
 }  // namespace quire

@@ -1,4 +1,4 @@
-// /tokenize and /detokenize with vLLM's fields.
+// /tokenize, /detokenize and /tokenizer_info with vLLM's fields.
 //
 // Owner: the HTTP session; event loop only.
 #pragma once
@@ -14,5 +14,8 @@ std::unique_ptr<Call> BeginTokenize(HttpServices& services, HttpRequest request,
                                     Exchange& exchange);
 std::unique_ptr<Call> BeginDetokenize(HttpServices& services, HttpRequest request,
                                       Exchange& exchange);
+// /tokenizer_info of the only model, and /tokenizer_info/NAME: the fields of tokenizer_config.json.
+std::unique_ptr<Call> TokenizerInfo(HttpServices& services, HttpRequest request,
+                                    Exchange& exchange);
 
 }  // namespace quire

@@ -74,6 +74,7 @@ class LoadingPipeline final : public Pipeline, public ModelControl {
     return inner_.MemoryOf(tenant);
   }
   std::vector<ModelEntry> Models() const override;
+  Result<std::shared_ptr<const ModelText>> TextOf(const std::string& name) override;
   void Tokenize(TokenizeAsk ask, TokenizeDone done) override;
   void Detokenize(TextAsk by, std::vector<TokenId> ids, DetokenizeDone done) override;
   bool Ready() const override { return !draining_ && (inner_.Ready() || LoadsOnDemand()); }

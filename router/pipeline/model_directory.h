@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -33,6 +34,12 @@ class ModelDirectory {
   // no worker is known yet.
   Result<ServedModel> Find(const std::string& name, uint64_t key = 0,
                            const std::string& model_id = "");
+  // The text side of what Find returns, with its errors.
+  Result<std::shared_ptr<const ModelText>> TextOf(const std::string& name) {
+    Result<ServedModel> model = Find(name);
+    if (!model.ok()) return model.error();
+    return std::move(model.value().text);
+  }
   // The error for a request that has found no worker for as long as it may wait; `model` is empty
   // where none was found for it. CONFLICT for a resumed answer, when no worker can have its model
   // any more and another one is ready under its name: further waiting would not help.

@@ -60,6 +60,9 @@ class RouterPipeline final : public Pipeline {
   }
   std::vector<ModelEntry> Models() const override { return models_.Entries(); }
   bool Serves(const std::string& name) const override { return models_.Serves(name); }
+  Result<std::shared_ptr<const ModelText>> TextOf(const std::string& name) override {
+    return models_.TextOf(name);
+  }
   void Tokenize(TokenizeAsk ask, TokenizeDone done) override {
     TokenizeService::Place place = PlaceOf(ask.by);  // before `ask` is moved
     tokenize_.Tokenize(std::move(place), std::move(ask), std::move(done));
@@ -136,9 +139,6 @@ class RouterPipeline final : public Pipeline {
   void WatchEmptyPools();
   void Housekeep();
   Micros Now() const { return executor_.clock().Now(); }
-  double SecondsSince(Micros then) const {
-    return static_cast<double>(Now() - then) / kMicrosPerSecond;
-  }
 
   const PipelineOptions options_;
   const PipelineRuntime runtime_;
@@ -303,7 +303,7 @@ void RouterPipeline::LaunchNext() {
 void RouterPipeline::Launch(LiveRequest& request) {
   admission_.Launch(request.id, Now());
   request.record.queued_us = Now() - request.queued_at;
-  metrics_.Waited(SecondsSince(request.queued_at));
+  metrics_.Waited(static_cast<double>(Now() - request.queued_at) / kMicrosPerSecond);
   MakeStreams(request);
   DispatchRequest dispatch;
   dispatch.number = RequestNumber(request.id);

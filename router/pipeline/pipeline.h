@@ -16,6 +16,7 @@
 #include "common/memory_account.h"
 #include "common/runtime/runtime.h"
 #include "router/core/api.h"
+#include "router/core/model_text.h"
 #include "router/core/result.h"
 #include "router/core/worker_status.h"
 #include "router/records/request_record.h"
@@ -92,6 +93,9 @@ class Pipeline {
     return std::any_of(models.begin(), models.end(),
                        [&](const ModelEntry& model) { return model.name == name; });
   }
+  // The text side of a served name; an empty name stands for the only one. NOT_FOUND or
+  // INVALID_ARGUMENT names what is served; UNAVAILABLE: it is not known yet, and may be loaded now.
+  virtual Result<std::shared_ptr<const ModelText>> TextOf(const std::string& name) = 0;
   // These count for the tenant's quotas like other requests; answers past max_tokenize_answer_bytes
   // are refused.
   virtual void Tokenize(TokenizeAsk ask, TokenizeDone done) = 0;

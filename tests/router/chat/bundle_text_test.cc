@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 
+#include "common/json/json.h"
 #include "common/text/chat_template.h"
 #include "common/text/text_bundle.h"
 #include "common/text/tokenizer.h"
@@ -122,6 +123,30 @@ TEST_F(BundleTextTest, WorkIsChargedByTheTextAndByWhatMessagesAreMadeOf) {
             5 * (text_->RenderMemory(one) - text::kRenderMemory));
   EXPECT_TRUE(build(many, text_->RenderMemory(many)));
   EXPECT_FALSE(build(many, text_->RenderMemory(many) - 1));
+}
+
+TEST_F(BundleTextTest, FactsAreThoseOfTheTokenizersConfiguration) {
+  const json::Value config = json::Parse(ReadFile("tokenizer_config.json"), {}).value();
+  const json::Value info = json::Parse(text_->facts().info, {}).value();
+  for (const char* name :
+       {"tokenizer_class", "bos_token", "eos_token", "pad_token", "model_max_length"}) {
+    const json::Value* expected = json::Find(config.get_object(), name);
+    const json::Value* shown = json::Find(info.get_object(), name);
+    ASSERT_TRUE(expected != nullptr && shown != nullptr) << name;
+    EXPECT_EQ(*expected, *shown) << name;
+  }
+  const json::Value* source = json::Find(info.get_object(), "chat_template");
+  ASSERT_TRUE(source != nullptr && source->is_string());
+  EXPECT_EQ(std::string(source->get_string()), ReadFile("chat_template.jinja"));
+  EXPECT_EQ(*source, json::Parse(text_->facts().chat_template, {}).value());
+
+  text::TextBundle base;
+  base.tokenizer_json = ReadFile("tokenizer.json");
+  const auto without = MakeBundleText(text::SerializeTextBundle(base).value());
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ((*without)->facts().info,
+            R"({"tokenizer_class":"PreTrainedTokenizerFast","chat_template":null})");
+  EXPECT_EQ((*without)->facts().chat_template, "\"\"");
 }
 
 TEST_F(BundleTextTest, SettingsKnowTheEnd) {

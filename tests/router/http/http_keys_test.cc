@@ -53,6 +53,8 @@ const std::vector<Census>& Expected() {
       {"POST", "/api/embeddings", false, R"({"model":"demo","prompt":"x"})", "", 501, false, 501},
       {"POST", "/tokenize", false, R"({"model":"demo","prompt":"x"})", "", 404},
       {"POST", "/detokenize", false, R"({"model":"demo","tokens":[65]})", "", 404},
+      {"GET", "/tokenizer_info", false, "", "", 404},
+      {"GET", "/tokenizer_info/", false, "", "/tokenizer_info/demo", 404},
       {"GET", "/v2", false},
       {"GET", "/v2/health/live", true},
       {"GET", "/v2/health/ready", true},

@@ -277,6 +277,29 @@ TEST(HttpServer, TokenizeAndDetokenize) {
   EXPECT_EQ(edge.Ask(edge.Post("/detokenize", "{}")).status, 400);
 }
 
+TEST(HttpServer, TheTokenizerOfAModelIsShown) {
+  EdgeHarness edge;
+  auto text = std::make_shared<FakeText>();
+  text->shown.info = R"({"eos_token":"<eos>","chat_template":"{{ 1 }}"})";
+  edge.OnLoop([&] { edge.pipeline.text = text; });
+  for (const char* path : {"/tokenizer_info", "/tokenizer_info/demo"}) {
+    const RawResponse r = edge.Ask(edge.Get(path));
+    EXPECT_EQ(r.status, 200);
+    EXPECT_EQ(r.headers.at("content-type"), "application/json");
+    EXPECT_EQ(r.body, text->shown.info);
+  }
+  const RawResponse other = edge.Ask(edge.Get("/tokenizer_info/other"));
+  EXPECT_EQ(other.status, 404);
+  EXPECT_NE(other.body.find("model: 'other' is not served; served are: demo"), std::string::npos);
+  edge.OnLoop([&] { edge.pipeline.text_problem = NotServed("", {"a", "b"}); });
+  const RawResponse several = edge.Ask(edge.Get("/tokenizer_info"));
+  EXPECT_EQ(several.status, 400);
+  EXPECT_NE(several.body.find("must name one of the models that are served: a, b; "
+                              "GET /tokenizer_info/NAME reads one of them"),
+            std::string::npos)
+      << several.body;
+}
+
 TEST(HttpServer, DrainEndsIdleConnectionsAndFinishesTheOthers) {
   EdgeHarness edge;
   edge.OnLoop([&] { edge.pipeline.mode = FakePipeline::Mode::kManual; });

@@ -250,6 +250,20 @@ TEST_F(LoadingTest, AnAdapterIsServedWithItsModel) {
   EXPECT_EQ(unknown.error->code, ApiCode::kNotFound);
 }
 
+TEST_F(LoadingTest, AModelIsLoadedForItsText) {
+  EXPECT_EQ(pipeline_.TextOf("none").error().code, ApiCode::kNotFound);
+  const ApiError absent = pipeline_.TextOf("demo").error();
+  EXPECT_EQ(absent.code, ApiCode::kUnavailable);
+  EXPECT_EQ(absent.message, "model demo is being loaded; come again");
+  EXPECT_GT(absent.retry_after_ms, 0u);
+  Run(kMicrosPerSecond);
+  ASSERT_EQ(orders_.size(), 1u);
+  EXPECT_EQ(orders_[0].model, "demo");
+  Say("demo", ModelState::kReady);
+  Run(kMicrosPerSecond);
+  EXPECT_TRUE(pipeline_.TextOf("demo").ok());
+}
+
 TEST_F(LoadingTest, ModelsThatAreNotLoadedAreListedWithTheirState) {
   const std::vector<ModelEntry> models = pipeline_.Models();
   ASSERT_EQ(models.size(), 2u);

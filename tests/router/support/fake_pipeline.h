@@ -5,11 +5,13 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "router/pipeline/pipeline.h"
+#include "tests/router/support/fake_text.h"
 
 namespace quire {
 
@@ -38,6 +40,8 @@ class FakePipeline : public Pipeline {
   ApiError refusal{ApiCode::kRateLimited, "the queue is full", "", 2000};
   uint64_t window = 16;
   std::vector<ModelEntry> adapters;  // listed besides its model
+  std::shared_ptr<const ModelText> text = std::make_shared<FakeText>();
+  std::optional<ApiError> text_problem;  // instead of it
   bool ready = true;
   bool healthy = true;
   bool draining = false;
@@ -87,6 +91,11 @@ class FakePipeline : public Pipeline {
     return models;
   }
 
+  Result<std::shared_ptr<const ModelText>> TextOf(const std::string& name) override {
+    if (text_problem) return *text_problem;
+    if (name != "demo" && !name.empty()) return NotServed(name, {"demo"});
+    return text;
+  }
   void Tokenize(TokenizeAsk ask, std::function<void(Result<TokenizeResult>)> done) override {
     const std::string& model = ask.by.model;
     tokenize_cancelled = ask.by.cancelled;

@@ -59,6 +59,7 @@ class FakeText final : public ModelText {
     return special < specials.size() ? std::string_view(specials[special]) : "";
   }
   const GenerationSettings& generation() const override { return generation_; }
+  const TokenizerFacts& facts() const override { return shown; }
   size_t FewestTokens(std::string_view text, bool /*rendered*/) const override {
     return longest_token_bytes == 0 ? 0 : text.size() / longest_token_bytes;
   }
@@ -69,6 +70,7 @@ class FakeText final : public ModelText {
   std::vector<std::string> specials;
   dialect::Detected spoken;
   std::string chat_problem;
+  TokenizerFacts shown;
   std::string generation_prompt;  // what a rendered chat ends with
   size_t longest_token_bytes = 0;
   size_t work_bytes = 0;    // of memory for each byte of a text; twice that of messages
