@@ -149,7 +149,7 @@ absl::Status BatchOutput::Append(std::string line) {
     const ssize_t count = write(fd_, line.data() + at, line.size() - at);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      const absl::Status failed = Failed("written");
+      absl::Status failed = Failed("written");
       // Behind a torn line nothing may follow.
       if (ftruncate(fd_, size_) != 0) size_ = -1;
       return failed;

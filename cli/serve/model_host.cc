@@ -368,7 +368,7 @@ std::string ModelHost::memory_line() const {
   for (const auto& [name, model] : models_) {
     if (!model->what.required) continue;
     for (const auto& worker : model->workers) {
-      const std::string line = Member(worker->ready_line, "memory");
+      std::string line = Member(worker->ready_line, "memory");
       if (!line.empty()) return line;
     }
   }
