@@ -244,7 +244,7 @@ INSTANTIATE_TEST_SUITE_P(Classes, LoraOfClass, testing::Values("int8", "bfloat16
 
 // A copy of a fixture's folder whose alpha is another one: other weights for the same base.
 std::string Louder(const std::string& name) {
-  const std::string folder = testing::TempDir() + "louder-" + name;
+  std::string folder = testing::TempDir() + "louder-" + name;
   std::filesystem::create_directories(folder);
   const std::string weights = "/adapter_model.safetensors";
   std::filesystem::copy_file(AdapterFolder(name) + weights, folder + weights,

@@ -73,12 +73,12 @@ TEST(HelloAdapters, ThatCannotBeUsedAreBrokenByName) {
       {"no SHA-256", [](auto& a) { a.set_digest(std::string(64, 'A')); }},
       {"no served name", [](auto& a) { a.set_parent("other"); }},
   };
-  for (const auto& [needle, change] : changes) {
+  for (const auto& one : changes) {
     const absl::Status status =
         Read(HelloWith({{"sql", kDigest, "base", 16}}),
-             [&change](pb::WorkerHello& hello) { change(*hello.mutable_adapters(0)); });
-    EXPECT_TRUE(absl::IsInvalidArgument(status)) << needle;
-    EXPECT_NE(StatusMessage(status).find(needle), std::string::npos) << status;
+             [&one](pb::WorkerHello& hello) { one.second(*hello.mutable_adapters(0)); });
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << one.first;
+    EXPECT_NE(StatusMessage(status).find(one.first), std::string::npos) << status;
   }
   const absl::Status twice =
       Read(HelloWith({{"a", kDigest, "base", 1}, {"b", kDigest, "base", 1}}),
