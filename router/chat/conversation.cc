@@ -10,6 +10,10 @@ namespace quire {
 namespace {
 
 constexpr std::string_view kPacked = "quire1.";
+// The messages, what their string has spare, and the list that is made of them.
+constexpr size_t kCopies = 3;
+constexpr size_t kBytesPerName = 160;     // a node of a map with two strings
+constexpr size_t kChargeStep = 64 << 10;  // at once, so that few items charge
 
 }  // namespace
 
@@ -51,7 +55,9 @@ void Conversation::Call(std::string_view id, std::string_view name,
   calls_ += ",\"arguments\":";
   calls_ += arguments_json;
   calls_ += "}}";
-  names_[std::string(id)] = std::string(name);
+  const auto [at, is_new] = names_.try_emplace(std::string(id));
+  names_bytes_ += (is_new ? kBytesPerName + id.size() : 0) + name.size();
+  at->second = std::string(name);
 }
 
 void Conversation::Result(std::string_view call_id, std::string_view text) {
@@ -66,6 +72,22 @@ void Conversation::Result(std::string_view call_id, std::string_view text) {
     json::AppendQuoted(name->second, messages_);
   }
   messages_ += '}';
+}
+
+FieldError Conversation::Check(std::string_view field, const RequestLimits& limits) {
+  const size_t bytes =
+      system_.size() + messages_.size() + text_.size() + thought_.size() + calls_.size();
+  if (bytes > limits.max_prompt_bytes) {
+    ApiError error = PastLimit(field, "--max-prompt-bytes", limits.max_prompt_bytes,
+                               limits.counters ? &limits.counters->prompt_bytes : nullptr);
+    error.code = ApiCode::kTooLarge;
+    return error;
+  }
+  const size_t held = kCopies * bytes + names_bytes_;
+  if (held <= charged_) return std::nullopt;
+  const size_t more = held - charged_ + kChargeStep;
+  charged_ += more;
+  return ChargeMore(limits, more);
 }
 
 void Conversation::Open(Turn turn) {

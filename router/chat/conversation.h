@@ -8,16 +8,23 @@
 //     system message there.
 //  3. A longer conversation only appends to a shorter one, once an assistant's turn follows: what
 //     was cached of it stays of use.
+//  4. A result repeats the name of its call, so that a conversation can grow by more than what came
+//     in: its owner checks it after each item, and it ends at --max-prompt-bytes.
 #pragma once
 
 #include <map>
 #include <string>
 #include <string_view>
 
+#include "router/chat/json_fields.h"
+
 namespace quire {
 
 class Conversation {
  public:
+  // `charged`: what its owner has charged for it already.
+  explicit Conversation(size_t charged = 0) : charged_(charged) {}
+
   void Instruct(std::string_view text);
   void User(std::string_view text);
   void Assistant(std::string_view text);
@@ -25,6 +32,11 @@ class Conversation {
   // `arguments_json`: an object, or any JSON value.
   void Call(std::string_view id, std::string_view name, std::string_view arguments_json);
   void Result(std::string_view call_id, std::string_view text);
+
+  // Call it after each item: charges what it holds beyond what was charged. `field` is named where
+  // it is too long, or where there is no memory for it.
+  FieldError Check(std::string_view field, const RequestLimits& limits);
+  void AddCharged(size_t bytes) { charged_ += bytes; }
 
   // A list of messages; "[]" when there was none. The object is spent.
   std::string TakeJson();
@@ -46,6 +58,8 @@ class Conversation {
   std::string thought_;
   std::string calls_;
   std::map<std::string, std::string, std::less<>> names_;  // of the calls so far, by id
+  size_t names_bytes_ = 0;                                 // what these take
+  size_t charged_;
 };
 
 // A thought as text that a client keeps and sends back unread, and back. Nothing is secret about

@@ -31,7 +31,8 @@ FieldError AsBlock(const Value& block, const std::string& where, const json::Obj
 
 class Blocks {
  public:
-  Blocks(Conversation& out, Names& referred) : out_(out), referred_(referred) {}
+  Blocks(const RequestLimits& limits, Conversation& out, Names& referred)
+      : limits_(limits), out_(out), referred_(referred) {}
 
   FieldError Message(const Value& message, const std::string& where) {
     if (!message.is_object()) return InvalidField(where, "must be an object with role and content");
@@ -44,7 +45,7 @@ class Blocks {
     const Value* content = json::Find(object, "content");
     if (content != nullptr && content->is_string()) {
       Text(json::View(content->get_string()));
-      return std::nullopt;
+      return out_.Check("messages", limits_);
     }
     if (content == nullptr || !content->is_array()) {
       return InvalidField(where + ".content", "must be a text or a list of blocks");
@@ -53,6 +54,7 @@ class Blocks {
     for (const Value& block : content->get_array()) {
       const std::string place = where + ".content[" + std::to_string(index++) + "]";
       if (auto problem = Block(block, place)) return problem;
+      if (auto problem = out_.Check("messages", limits_)) return problem;
     }
     return std::nullopt;
   }
@@ -151,6 +153,7 @@ class Blocks {
     return std::nullopt;
   }
 
+  const RequestLimits& limits_;
   Conversation& out_;
   Names& referred_;
   std::string_view role_;  // of the message that is read
@@ -207,7 +210,7 @@ FieldError ReadMessages(const Value& value, const RequestLimits& limits, Convers
   const json::Array& list = value.get_array();
   if (list.empty()) return InvalidField("messages", "must hold at least one message");
   if (auto problem = CheckMessageCount(list.size(), limits)) return problem;
-  Blocks blocks(out, referred);
+  Blocks blocks(limits, out, referred);
   size_t index = 0;
   for (const Value& message : list) {
     const std::string where = "messages[" + std::to_string(index++) + "]";

@@ -21,10 +21,12 @@ constexpr size_t kMaxUnknownFieldsListed = 16;
 
 // What is collected while the fields of one body are read.
 struct Draft {
-  Draft(AgentRequest& target, const RequestLimits& within) : out(target), limits(within) {}
+  Draft(AgentRequest& target, const RequestLimits& within, size_t charged_bytes)
+      : out(target), limits(within), charged(charged_bytes) {}
 
   AgentRequest& out;
   const RequestLimits& limits;
+  const size_t charged;  // for the messages
   ConstraintDraft constraint;
   const Value* system = nullptr;
   const Value* messages = nullptr;
@@ -190,7 +192,7 @@ FieldError SettleSampling(Purpose purpose, Draft& draft) {
 }
 
 FieldError SettlePrompt(Draft& draft) {
-  Conversation conversation;
+  Conversation conversation(draft.charged);
   if (draft.system != nullptr) {
     if (auto problem = ReadSystem(*draft.system, conversation)) return problem;
   }
@@ -221,8 +223,9 @@ std::optional<ApiError> ReadRequest(std::string_view body, Purpose purpose,
   Value root;
   if (auto problem = ReadBody(body, limits, root)) return problem;
   // The messages, with thoughts under three names, are made before the body is released.
-  if (auto problem = ChargeMore(limits, 3 * body.size())) return problem;
-  Draft draft(out, limits);
+  const size_t charged = 3 * body.size();
+  if (auto problem = ChargeMore(limits, charged)) return problem;
+  Draft draft(out, limits, charged);
   if (auto problem = ReadFields(root.get_object(), draft)) return problem;
   if (auto problem = SettleSampling(purpose, draft)) return problem;
   if (auto p = SettleConstraint(std::move(draft.constraint), out.generate)) return p;

@@ -14,6 +14,9 @@ namespace {
 
 // Of an item beside its texts, with what vectors and strings have spare.
 constexpr size_t kBytesPerItem = 512;
+// What the request said stands here, and in the first two events of a stream, which are written at
+// once, or in the answer and the response that is kept.
+constexpr size_t kCopiesOfEcho = 3;
 
 void AppendNumber(uint64_t value, std::string& out) {
   char buffer[24];
@@ -104,7 +107,7 @@ std::string_view FailureCode(const ApiError& error) {
 }
 
 Answer::Answer(Asked asked) : asked_(std::move(asked)) {
-  held_ = asked_.echo.size() + asked_.items.size();
+  held_ = kCopiesOfEcho * asked_.echo.size() + asked_.items.size();
   for (const auto& [shown, tool] : asked_.names) {
     held_ += kBytesPerItem + shown.size() + tool.name.size() + tool.space.size();
   }
@@ -266,9 +269,11 @@ void Answer::Finish(const Usage& usage, std::string* out) {
   usage_ = UsageJson(usage);
   if (out != nullptr) AppendLifecycle("response." + status_, *out);
   if (asked_.keeping.store == nullptr) return;
+  std::string output;
+  AppendOutput(output);
   asked_.keeping.store->Keep(
       asked_.keeping.owner, "resp_" + request_id_,
-      {std::move(asked_.items), Output(), Response(), asked_.item_count + items_.size()});
+      {std::move(asked_.items), std::move(output), Response(), asked_.item_count + items_.size()});
 }
 
 void Answer::Fail(const ApiError& error, std::string& out) {
@@ -300,7 +305,9 @@ void Answer::AppendPlace(bool with_content, std::string& out) const {
 
 void Answer::AppendLifecycle(std::string_view type, std::string& out) {
   AppendEvent(type, out);
-  out += ",\"response\":" + Response() + "}\n\n";
+  out += ",\"response\":";
+  AppendResponse(out);
+  out += "}\n\n";
 }
 
 void Answer::AppendItem(const Item& item, std::string& out) const {
@@ -336,24 +343,32 @@ void Answer::AppendItem(const Item& item, std::string& out) const {
   out += '}';
 }
 
-std::string Answer::Output() const {
-  std::string out;
+void Answer::AppendOutput(std::string& out) const {
   for (const Item& item : items_) {
-    if (!out.empty()) out += ',';
+    if (&item != &items_.front()) out += ',';
     AppendItem(item, out);
   }
-  return out;
 }
 
 std::string Answer::Response() const {
-  std::string out = "{\"id\":";
+  std::string out;
+  AppendResponse(out);
+  return out;
+}
+
+void Answer::AppendResponse(std::string& out) const {
+  out.reserve(out.size() + asked_.echo.size() + kBytesPerItem);
+  out += "{\"id\":";
   json::AppendQuoted("resp_" + request_id_, out);
   out += ",\"object\":\"response\",\"created_at\":" + std::to_string(created_);
   AppendMember("status", status_, out);
   out += ",\"background\":false,\"error\":" + error_ + ",\"incomplete_details\":" + incomplete_;
   AppendMember("model", model_, out);
-  out += ",\"output\":[" + Output() + "],\"usage\":" + usage_ + asked_.echo + '}';
-  return out;
+  out += ",\"output\":[";
+  AppendOutput(out);
+  out += "],\"usage\":" + usage_;
+  out += asked_.echo;
+  out += '}';
 }
 
 }  // namespace quire::responses

@@ -66,7 +66,8 @@ class Answer final : public AnswerEvents {
   void AppendPlace(bool with_content, std::string& out) const;
   void AppendLifecycle(std::string_view type, std::string& out);
   void AppendItem(const Item& item, std::string& out) const;
-  std::string Output() const;
+  void AppendOutput(std::string& out) const;
+  void AppendResponse(std::string& out) const;
   std::string Response() const;
 
   Asked asked_;

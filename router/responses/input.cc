@@ -296,6 +296,7 @@ FieldError ReadInput(const Value& value, const RequestLimits& limits, KeptItems&
   for (const Value& item : list) {
     const std::string where = "input[" + std::to_string(index++) + "]";
     if (auto problem = items.Read(item, where)) return problem;
+    if (auto problem = out.Check("input", limits)) return problem;
   }
   return std::nullopt;
 }

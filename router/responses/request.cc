@@ -19,6 +19,9 @@ namespace {
 using json::Value;
 
 constexpr size_t kMaxUnknownFieldsListed = 16;
+// Of the members that an answer repeats and no prompt holds: instructions and tools that the model
+// is shown are bounded like the prompt.
+constexpr size_t kMaxRepeatedBytes = 256u << 10;
 // The error as clients of OpenAI know it.
 constexpr std::string_view kPreviousResponseNotFound = "previous_response_not_found";
 
@@ -247,7 +250,8 @@ FieldError SettleSampling(Draft& draft) {
 
 // The members that a response repeats, in the words of the request, with OpenAI's defaults; null
 // where the model's own default is in force.
-std::string EchoOf(const json::Object& body, const Draft& draft) {
+FieldError ReadEcho(const json::Object& body, const Draft& draft, size_t shown_tools_bytes,
+                    std::string& out) {
   const struct {
     std::string_view name;
     std::string_view otherwise;
@@ -265,7 +269,7 @@ std::string EchoOf(const json::Object& body, const Draft& draft) {
                  {"tools", "[]"},
                  {"top_p", "null"},
                  {"user", "null"}};
-  std::string out = ",\"previous_response_id\":";
+  out = ",\"previous_response_id\":";
   if (draft.previous_id.empty()) {
     out += "null";
   } else {
@@ -276,14 +280,31 @@ std::string EchoOf(const json::Object& body, const Draft& draft) {
   // Nothing is cut away, and all requests are served alike.
   out += ",\"service_tier\":\"default\",\"truncation\":\"disabled\",\"top_logprobs\":" +
          std::to_string(draft.top_logprobs.value_or(0));
+  size_t repeated = 0, most = 0;
+  std::string_view longest;
   for (const auto& member : members) {
     out += ",\"";
     out += member.name;
     out += "\":";
     const Value* value = json::Find(body, member.name);
-    out += value != nullptr ? json::Serialize(*value) : std::string(member.otherwise);
+    const std::string text =
+        value != nullptr ? json::Serialize(*value) : std::string(member.otherwise);
+    size_t in_prompt = 0;
+    if (member.name == "instructions") in_prompt = text.size();
+    if (member.name == "tools") in_prompt = std::min(text.size(), shown_tools_bytes);
+    const size_t beside = text.size() - in_prompt;
+    repeated += beside;
+    if (beside > most) {
+      most = beside;
+      longest = member.name;
+    }
+    out += text;
   }
-  return out;
+  if (repeated <= kMaxRepeatedBytes) return std::nullopt;
+  return InvalidField(longest,
+                      "is too long: an answer repeats metadata, text, tool_choice, tools "
+                      "that the model is not shown and the like, together at most " +
+                          std::to_string(kMaxRepeatedBytes) + " bytes");
 }
 
 // The conversation that a request continues. Its instructions are not among its items.
@@ -292,9 +313,9 @@ FieldError ReadPrevious(const Draft& draft, const KeptResponse& previous, KeptIt
   constexpr std::string_view kField = "previous_response_id";
   const Turn& turn = previous.turn;
   // Its text once, and its messages with thoughts under three names.
-  if (auto problem = ChargeMore(draft.limits, 5 * (turn.items.size() + turn.output.size()))) {
-    return problem;
-  }
+  const size_t bytes = turn.items.size() + turn.output.size();
+  if (auto problem = ChargeMore(draft.limits, 5 * bytes)) return problem;
+  out.AddCharged(3 * bytes);
   const std::string_view comma = turn.items.empty() || turn.output.empty() ? "" : ",";
   const std::string text = "[" + turn.items + std::string(comma) + turn.output + "]";
   const auto items = ReadJson(text, draft.limits);
@@ -307,7 +328,7 @@ FieldError ReadPrevious(const Draft& draft, const KeptResponse& previous, KeptIt
 
 // The items of the input, after those of the conversation that it continues.
 FieldError ReadConversation(Draft& draft, const Keeping& keeping, ChatPrompt& chat) {
-  Conversation conversation;
+  Conversation conversation(3 * draft.body_bytes);
   conversation.Instruct(draft.instructions);
   KeptItems kept(keeping, draft.limits);
   std::shared_ptr<const KeptResponse> previous;
@@ -363,7 +384,9 @@ std::optional<ApiError> ReadRequest(std::string_view body, const RequestLimits& 
   ChatPrompt chat;
   if (auto problem = SettleTools(draft, chat)) return problem;
   if (auto problem = ReadConversation(draft, keeping, chat)) return problem;
-  draft.asked.echo = EchoOf(root.get_object(), draft);
+  if (auto p = ReadEcho(root.get_object(), draft, chat.tools_json.size(), draft.asked.echo)) {
+    return p;
+  }
   GenerateRequest& generate = out.generate;
   generate.prompt = std::move(chat);
   generate.read_answer = true;

@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+
+#include "common/memory_account.h"
+#include "common/metrics/metrics.h"
 
 namespace quire {
 namespace {
@@ -65,6 +69,67 @@ TEST(Conversation, ALongerOneBeginsLikeTheShorterOne) {
   std::string beginning = shorter.TakeJson();
   beginning.pop_back();
   EXPECT_TRUE(longer.TakeJson().starts_with(beginning + ','));
+}
+
+// One call and ever more results, each of which repeats its name.
+TEST(Conversation, GrowsToTheLimitAndOneByteMoreIsRefusedAndCounted) {
+  constexpr size_t kName = 10'000;
+  const auto problem_of = [](const RequestLimits& limits, size_t results) {
+    Conversation talk;
+    talk.Call("c", std::string(kName, 'n'), "{}");
+    FieldError problem;
+    for (size_t i = 0; i < results && !problem; ++i) {
+      talk.Result("c", "");
+      problem = talk.Check("messages", limits);
+    }
+    return problem;
+  };
+  Conversation whole;
+  whole.Call("c", std::string(kName, 'n'), "{}");
+  for (int i = 0; i < 8; ++i) whole.Result("c", "");
+  Metrics metrics;
+  LimitCounters counters(metrics);
+  RequestLimits limits;
+  limits.counters = &counters;
+  limits.max_prompt_bytes = whole.TakeJson().size() - 2;  // without the brackets
+  EXPECT_FALSE(problem_of(limits, 8));
+  EXPECT_EQ(counters.prompt_bytes.value(), 0);
+  --limits.max_prompt_bytes;
+  const FieldError problem = problem_of(limits, 1'000'000);
+  ASSERT_TRUE(problem);
+  EXPECT_EQ(problem->code, ApiCode::kTooLarge);
+  EXPECT_EQ(problem->param, "messages");
+  EXPECT_NE(problem->message.find("--max-prompt-bytes"), std::string::npos) << problem->message;
+  EXPECT_EQ(counters.prompt_bytes.value(), 1);
+}
+
+TEST(Conversation, WhatItHoldsIsCharged) {
+  const auto account = std::make_shared<MemoryAccount>(1u << 20);
+  MemoryHold hold(account);
+  RequestLimits limits;
+  limits.hold = &hold;
+  Conversation talk;
+  talk.Call("c", std::string(1000, 'n'), "{}");
+  FieldError problem;
+  size_t results = 0;
+  for (; !problem && results < 10'000; ++results) {
+    talk.Result("c", "");
+    problem = talk.Check("messages", limits);
+  }
+  ASSERT_TRUE(problem);
+  EXPECT_EQ(problem->code, ApiCode::kUnavailable);
+  EXPECT_LE(account->bytes(), account->limit());
+  EXPECT_GT(results, 100u);
+  EXPECT_LE(results, 350u) << "its copies count";
+
+  MemoryHold again(std::make_shared<MemoryAccount>(1u << 20));
+  limits.hold = &again;
+  Conversation paid(1u << 20);
+  paid.User(std::string(300'000, 'u'));
+  EXPECT_FALSE(paid.Check("messages", limits));
+  EXPECT_EQ(again.bytes(), 0u) << "what was charged before is not charged again";
+  for (int i = 0; i < 10'000; ++i) paid.Call("call" + std::to_string(i), "f", "{}");
+  EXPECT_TRUE(paid.Check("messages", limits)) << "names of calls take memory of their own";
 }
 
 TEST(Conversation, NothingIsAnEmptyList) {

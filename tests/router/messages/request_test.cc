@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+
+#include "common/memory_account.h"
 
 namespace quire::messages {
 namespace {
@@ -231,6 +234,29 @@ TEST(MessagesRequest, ToolsAtTheLimitAreReadAndOneMoreIsRefused) {
   ASSERT_TRUE(problem);
   EXPECT_EQ(problem->param, "tools");
   EXPECT_NE(problem->message.find("--max-tools"), std::string::npos) << problem->message;
+}
+
+// A small body: one long name, and results that repeat it.
+TEST(MessagesRequest, NamesTimesResultsEndAtTheLimitOfAPrompt) {
+  std::string results;
+  for (int i = 0; i < 2000; ++i) {
+    results += results.empty() ? "" : ",";
+    results += R"({"type":"tool_result","tool_use_id":"a"})";
+  }
+  const std::string body =
+      Messages(R"([{"role":"assistant","content":[{"type":"tool_use","id":"a","name":")" +
+               std::string(100'000, 'n') + R"(","input":{}}]},{"role":"user","content":[)" +
+               results + "]}]");
+  const auto account = std::make_shared<MemoryAccount>(size_t{1} << 30);
+  MemoryHold hold(account);
+  RequestLimits limits;
+  limits.hold = &hold;
+  AgentRequest out;
+  const auto problem = ReadRequest(body, Purpose::kAnswer, limits, out);
+  ASSERT_TRUE(problem);
+  EXPECT_NE(problem->message.find("--max-prompt-bytes"), std::string::npos) << problem->message;
+  EXPECT_GT(hold.bytes(), 2 * limits.max_prompt_bytes);
+  EXPECT_LT(hold.bytes(), 4 * limits.max_prompt_bytes);
 }
 
 }  // namespace

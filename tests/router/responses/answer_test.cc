@@ -203,5 +203,18 @@ TEST(ResponsesAnswer, WhatItHoldsIsCounted) {
   EXPECT_GE(answer.held_bytes(), before + 4000);
 }
 
+// The first two events of a stream stand beside what they repeat.
+TEST(ResponsesAnswer, CountsEachCopyOfWhatItRepeats) {
+  Asked asked;
+  asked.echo = ",\"tools\":\"" + std::string(100'000, 't') + "\"";
+  const size_t echo = asked.echo.size();
+  Answer answer(std::move(asked));
+  std::string events;
+  answer.Name("r1", 7);
+  answer.Begin(Begun(), &events);
+  EXPECT_GT(events.size(), 2 * echo);
+  EXPECT_GE(answer.held_bytes(), echo + events.size() - 4096);
+}
+
 }  // namespace
 }  // namespace quire::responses

@@ -284,5 +284,38 @@ TEST(ResponsesRequest, ErrorsOfThePipelineSpeakOfInput) {
   EXPECT_EQ(InClientsWords({ApiCode::kNotFound, "model: x", "model", 0}).param, "model");
 }
 
+TEST(ResponsesRequest, WhatAnAnswerRepeatsEndsAtItsLimit) {
+  constexpr size_t kMost = 256u << 10;
+  const auto problem_of = [](const std::string& more) {
+    AgentRequest out;
+    return ReadRequest(R"({"model":"m","input":"a")" + more + "}", RequestLimits(), Keeping(), out);
+  };
+  const auto metadata = [](size_t size) {
+    return R"(,"metadata":{"a":")" + std::string(size, 'x') + "\"}";
+  };
+  size_t fits = 0, too_much = kMost + 1;
+  while (too_much - fits > 1) {
+    const size_t middle = (fits + too_much) / 2;
+    (problem_of(metadata(middle)) ? too_much : fits) = middle;
+  }
+  EXPECT_GT(fits, kMost - 1024) << "the other members take some bytes";
+  const auto problem = problem_of(metadata(too_much));
+  ASSERT_TRUE(problem);
+  EXPECT_EQ(problem->param, "metadata");
+  EXPECT_NE(problem->message.find("262144"), std::string::npos) << problem->message;
+  // All members count together.
+  EXPECT_FALSE(problem_of(metadata(fits - 9) + R"(,"user":"ten letters")")) << "null has 4 bytes";
+  EXPECT_TRUE(problem_of(metadata(fits - 8) + R"(,"user":"ten letters")"));
+  const std::string more(2 * kMost, 'i');
+  EXPECT_FALSE(problem_of(R"(,"instructions":")" + more + "\"")) << "the prompt bounds it";
+  const auto tool = [&](const std::string& type) {
+    return R"(,"tools":[{"type":")" + type + R"(","name":"f","description":")" + more + R"("}])";
+  };
+  EXPECT_FALSE(problem_of(tool("function"))) << "the prompt bounds it";
+  const auto not_shown = problem_of(tool("web_search"));
+  ASSERT_TRUE(not_shown);
+  EXPECT_EQ(not_shown->param, "tools");
+}
+
 }  // namespace
 }  // namespace quire::responses
