@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/grpc/held_memory.h"
 #include "common/grpc/read_head.h"
+#include "common/release.h"
 
 namespace quire {
 namespace {
@@ -243,7 +244,7 @@ void GrpcConnection::OnHeaders(http2::StreamId stream, const http2::HeaderBlock&
   }
   GrpcCallHead head = HeadOf(block, heard_at_);
   Beginning beginning = BeginningOf(head, block);
-  if (beginning.refusal || !beginning.method->keeps_metadata) head.metadata = {};
+  if (beginning.refusal || !beginning.method->keeps_metadata) Release(head.metadata);
   auto call = std::make_shared<GrpcCall>(*this, stream, std::move(head));
   calls_.emplace(stream, call);
   if (std::optional<GrpcEnd> full = call->TakeMemory(); full && !beginning.refusal) {
@@ -397,7 +398,7 @@ void GrpcConnection::Close() {
   timer_.Stop();
   turn_.Stop();
   pumped_later_.clear();
-  rest_ = {};
+  Release(rest_);
   refusals_.clear();
   notes_.clear();
   drained_.clear();

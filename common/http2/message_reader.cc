@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "common/http2/grpc_framing.h"
+#include "common/release.h"
 
 namespace quire::http2 {
 namespace {
@@ -46,7 +47,7 @@ MessageReader::MessageReader(size_t most, Encoding encoding) : most_(most), enco
 
 bool MessageReader::Fail(absl::Status status) {
   status_ = std::move(status);
-  body_ = {};
+  Release(body_);
   return false;
 }
 

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/http2/session_state.h"
+#include "common/release.h"
 
 namespace quire::http2 {
 namespace {
@@ -189,7 +190,7 @@ void Session::Reset(StreamId stream, ErrorCode code) {
 
 void Session::State::ResetStream(Stream& stream, ErrorCode code) const {
   stream.resetting = true;
-  stream.body = {};
+  Release(stream.body);
   stream.offset = 0;
   nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, Id(stream.id), static_cast<uint32_t>(code));
 }

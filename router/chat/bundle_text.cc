@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/json/json.h"
+#include "common/release.h"
 #include "common/text/chat_template.h"
 #include "common/text/detokenizer.h"
 #include "common/text/text_bundle.h"
@@ -93,7 +94,7 @@ class BundleText final : public ModelText {
   absl::Status Read(const std::string& bytes) {
     QUIRE_ASSIGN_OR_RETURN(bundle_, text::ParseTextBundle(bytes));
     QUIRE_ASSIGN_OR_RETURN(tokenizer_, text::Tokenizer::FromJson(bundle_.tokenizer_json));
-    bundle_.tokenizer_json = {};
+    Release(bundle_.tokenizer_json);
     for (const text::NamedTemplate& named : bundle_.chat_templates) {
       auto compiled = text::ChatTemplate::Compile(named.source);
       // A template over a limit is not a template of a model in use, so the model is not served at

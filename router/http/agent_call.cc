@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/release.h"
 #include "router/chat/tool_fields.h"
 #include "router/core/result.h"
 #include "router/http/body_job.h"
@@ -13,7 +14,6 @@
 #include "router/pipeline/held_bytes.h"
 
 namespace quire {
-
 struct AgentCall::ParseJob : BodyJob {
   ParseJob(AgentCall& owner, HttpServices& services)
       : BodyJob(services, owner.http_),
@@ -192,7 +192,7 @@ void AgentCall::OnError(const ApiError& failure) {
 void AgentCall::WriteOut() {
   events_.Begin();
   queued_bytes_ = events_.Write(scratch_);
-  scratch_.clear();
+  EventStream::Empty(scratch_);
 }
 
 void AgentCall::OnWritten(uint64_t total) {
@@ -236,7 +236,7 @@ struct CountJob : BodyJob {
 void CountJob::Done() {
   if (!problem) problem = CheckModelAccess(services, tenant, parsed.generate.model);
   if (problem) return exchange.Reply(ErrorResponse(*problem));
-  body = {};
+  Release(body);
   hold.reset();
   services.counters.tools_left_out.Add(parsed.tools_left_out);
   CountUnknownFields(services, request_id, {}, parsed.unknown_fields);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/release.h"
 #include "router/core/utf8.h"
 
 namespace quire {
@@ -18,6 +19,12 @@ void EventStream::Begin() {
 uint64_t EventStream::Write(std::string_view bytes) {
   if (!bytes.empty()) last_write_ = services_.executor.clock().Now();
   return exchange_.Write(bytes);
+}
+
+void EventStream::Empty(std::string& written) {
+  constexpr size_t kKeptBytes = 16u << 10;
+  written.clear();
+  if (written.capacity() > kKeptBytes) Release(written);
 }
 
 void EventStream::Comment(const std::string& text) {

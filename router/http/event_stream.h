@@ -44,6 +44,8 @@ class EventStream {
   // Returns how many bytes have been queued in all. Writing none is fine: the head of the answer
   // may wait for it.
   uint64_t Write(std::string_view bytes);
+  // Empties a buffer whose bytes have been written; one that grew large gives its memory back.
+  static void Empty(std::string& written);
   // A comment for people who watch a stream that has not begun; begins it. Nothing where the form
   // has no comments.
   void Comment(const std::string& text);

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "common/check.h"
+#include "common/release.h"
 #include "router/core/result.h"
 #include "router/http/body_job.h"
 #include "router/http/errors.h"
@@ -314,7 +315,7 @@ void GenerateCall::FinishWhole() {
   for (const std::unique_ptr<Part>& part : parts_) prompts.push_back(std::move(part->prompt));
   HttpResponse response;
   response.body = writer_->WholeAnswer(whole_choices_, usage_, prompts, choices_per_prompt_);
-  whole_choices_ = {};
+  Release(whole_choices_);
   answer_hold_.Resize(0);
   events_.AddWorker(response.headers);
   exchange_.Reply(std::move(response));
@@ -322,7 +323,7 @@ void GenerateCall::FinishWhole() {
 
 void GenerateCall::WriteOut() {
   queued_bytes_ = events_.Write(scratch_);
-  scratch_.clear();
+  EventStream::Empty(scratch_);
 }
 
 void GenerateCall::OnWritten(uint64_t total) {

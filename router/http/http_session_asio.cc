@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/release.h"
 #include "common/runtime/must_wait_asio.h"
 #include "router/http/errors.h"
 
@@ -272,6 +273,7 @@ void HttpSession::BeginAnswer() {
   answer_begun_ = answer_done_ = chunked_ = false;
   body_queued_ = body_in_flight_ = 0;
   HttpRequest request = TakeRequest();
+  if (in_.empty()) Release(in_);  // an answer may take its time
   request_id_ = request.request_id;
   trace_response_.clear();
   head_only_ = request.method == "HEAD";

@@ -101,7 +101,8 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   void OnWritten();
   void OnWriteError();
   void AnswerWritten();
-  bool TakesEnough();  // and the next look is set
+  void ReleaseBuffers();  // both are written
+  bool TakesEnough();     // and the next look is set
   void Linger();
 
   void SetDeadline(Micros delay);  // 0: none

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/release.h"
 #include "common/runtime/must_wait_asio.h"
 #include "router/http/errors.h"
 #include "router/http/http_session_asio.h"
@@ -233,6 +234,7 @@ void HttpSession::OnWritten() {
   writing_body_.reset();
   if (state_ == State::kClosed) return;
   if (out_.empty() && body_ == nullptr && waiting_.bytes() > kWaitingStep) {
+    ReleaseBuffers();
     waiting_.Resize(kWaitingStep);  // what a stream holds from token to token
   }
   if (call_) call_->OnWritten(body_in_flight_);
@@ -242,6 +244,12 @@ void HttpSession::OnWritten() {
   } else if (answer_done_) {
     AnswerWritten();
   }
+}
+
+// What was written does not count any more.
+void HttpSession::ReleaseBuffers() {
+  Release(out_);
+  Release(writing_);
 }
 
 bool HttpSession::TakesEnough() {
@@ -273,8 +281,8 @@ void HttpSession::AnswerWritten() {
   }
   state_ = State::kIdle;
   SetDeadline(services_.limits.idle_timeout);
-  if (in_.empty()) in_.shrink_to_fit();
-  writing_.shrink_to_fit();
+  if (in_.empty()) Release(in_);
+  ReleaseBuffers();
   Parse();
   Read();
 }

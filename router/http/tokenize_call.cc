@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/json/json.h"
+#include "common/release.h"
 #include "router/http/api_request.h"
 #include "router/http/body_job.h"
 #include "router/http/errors.h"
@@ -137,7 +138,7 @@ template <class Body>
 void TextJob<Body>::Done() {
   if (!problem) problem = CheckModelAccess(services, tenant, parsed.model);
   if (problem) return Refuse(*problem);
-  body = {};
+  Release(body);
   hold.reset();
   CountUnknownFields(services, request_id, {}, parsed.unknown_fields);
   Ask(this->shared_from_this());

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
+#include "common/release.h"
 #include "common/wire/features.h"
 #include "common/wire/router_frames.h"
 #include "common/wire/worker_frames.h"
@@ -365,7 +366,7 @@ Started StartedOf(LiveRequest& request) {
   if (Resumes(request)) return started;
   started.prompt_text = std::exchange(request.prompt_text, {});
   if (request.sampling.prompt_logprobs > 0) started.prompt_logprobs = PromptLogprobsOf(request);
-  request.prompt_logprobs = {};
+  Release(request.prompt_logprobs);
   return started;
 }
 

@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
+#include "common/release.h"
 
 namespace quire {
 namespace {
@@ -131,7 +132,7 @@ Refused AttachHub::Compile(SubmitCommand& command) {
         Owe(GrammarCommand{router, key, *number, result.grammar, result.refused});
       });
   // From here on the compiler holds it once for all equal ones, and the engine its kind alone.
-  command.submit.constraint.source = std::string();
+  Release(command.submit.constraint.source);
   *number = started.number;
   command.compiling = started.number;
   command.grammar = std::move(started.result.grammar);
