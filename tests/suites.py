@@ -64,7 +64,7 @@ SUITES = [
     tests("edge", BOTH, 0.4, "tests/process/edge_test.py"),
     tests("structured", BOTH, 0.5, "tests/process/structured_test.py"),
     tests("proxies", BOTH, 0.2, "tests/process/proxies_test.py"),
-    tests("attack", BOTH, 0.8, "tests/attack", alone=True),
+    tests("attack", BOTH, 2.0, "tests/attack", alone=True),
     tests("discovery", BOTH, 0.5, "tests/process/discovery_test.py"),
     tests("docs", BOTH, 0.6, "tests/docs"),
     tests("resumes", BOTH, 0.2, "tests/fault/resumes_test.py"),

@@ -59,6 +59,22 @@ def test_headers_of_calls_that_wait_are_counted():
         target.still_serves()
 
 
+def test_small_headers_of_calls_that_wait_are_counted():
+    """Reflection keeps no headers: 1,700 of two bytes, each a byte on the wire, must leave nothing behind."""
+    with Target() as target, contextlib.ExitStack() as stack:
+        with target.router.growth(48 * MIB, "small headers"):
+            for _ in range(16):
+                connection = stack.enter_context(http2.Connection(target.grpc_port))
+                for number in range(100):
+                    small = http2.literal("a", "b", True) if number == 0 else bytes((http2.FIRST_DYNAMIC,)) * 1700
+                    if not connection.send(frame(HEADERS, END_HEADERS, 1 + 2 * number, http2.request(REFLECTION) + small)):
+                        break
+                connection.send(frame(http2.PING, 0, 0, b"12345678"))
+                connection.frames(lambda kind, flags, *_: kind == http2.PING and flags & 1, limit_s=10)
+                assert not connection.closed
+        target.still_serves()
+
+
 def test_one_address_does_not_take_every_place():
     with Target("--max-connections=64") as target, contextlib.ExitStack() as stack:
         watch = frame(HEADERS, END_HEADERS, 1, http2.request(WATCH)) + frame(DATA, END_STREAM, 1, http2.message())

@@ -1,5 +1,6 @@
 """Attacks by requests that any client may send: products of limits, work for a byte, answers that are not taken."""
 import contextlib
+import gzip
 import hashlib
 import http.client
 import json
@@ -7,6 +8,8 @@ import select
 import socket
 import threading
 
+import raw_http2 as http2
+from raw_http2 import DATA, END_HEADERS, END_STREAM, HEADERS, frame
 from target import MIB, Target
 
 
@@ -140,17 +143,63 @@ def test_ids_cannot_be_foretold():
             assert not later & set(words[1]), f"{ids[1]} follows from {ids[0]}"
 
 
+def keys_of(folder, *tenants, **groups):
+    """Flags of a router with a key for each tenant, some of which share a cache group, and the keys."""
+    keys, salt = folder / "keys.json", folder / "salt"
+    names = {tenant: f"a-key-of-thirty-characters-{tenant}" for tenant in tenants}
+    keys.write_text(json.dumps({"keys": [
+        {"sha256": hashlib.sha256(key.encode()).hexdigest(), "tenant": tenant,
+         **({"cache_group": groups[tenant]} if tenant in groups else {})} for tenant, key in names.items()]}))
+    salt.write_text("ab" * 32)
+    return [f"--api-key-file={keys}", f"--salt-key-file={salt}"], names
+
+
+def test_one_tenants_compressed_messages_do_not_keep_another_waiting(tmp_path):
+    """24 messages of 8 KB, each of which unpacks to 8 MB, come before another tenant's: it is not behind them all."""
+    flags, names = keys_of(tmp_path, "much", "little")
+    tokenize = "/quire.v1.Inference/Tokenize"
+
+    def call(stream, tenant, size):
+        """All of a call but its last byte, and that byte."""
+        packed = gzip.compress(bytes(size))
+        message = b"\1" + len(packed).to_bytes(4, "big") + packed
+        head = http2.request(tokenize, **{"grpc-encoding": "gzip", "authorization": f"Bearer {names[tenant]}"})
+        pieces = [message[at:at + 16_384] for at in range(0, len(message) - 1, 16_384)]
+        pieces[-1] = pieces[-1][:-1] if len(message) % 16_384 != 1 else pieces[-1]
+        return (frame(HEADERS, END_HEADERS, stream, head) + b"".join(frame(DATA, 0, stream, piece) for piece in pieces),
+                frame(DATA, END_STREAM, stream, message[-1:]))
+    with Target(*flags) as target, contextlib.ExitStack() as stack:
+        much = stack.enter_context(http2.Connection(target.grpc_port))
+        little = stack.enter_context(http2.Connection(target.grpc_port))
+        ends = []
+        for number in range(24):
+            begin, end = call(1 + 2 * number, "much", 8 * MIB)
+            much.send(begin)
+            ends.append(end)
+        begin, end = call(1, "little", MIB)
+        little.send(begin)
+        for connection in (much, little):
+            connection.send(frame(http2.PING, 0, 0, b"12345678"))
+            connection.frames(lambda kind, flags, *_: kind == http2.PING and flags & 1, limit_s=10)
+        much.send(b"".join(ends))
+
+        def is_end(kind, flags, *_):
+            return kind == http2.RST_STREAM or (kind in (HEADERS, DATA) and bool(flags & END_STREAM))
+        much.frames(is_end)  # all have come, and one is done
+        little.send(end)
+        assert little.ends(1)
+        done = sum(is_end(*one) for one in much.frames(limit_s=0.01))
+        print(f"{done} more of 24 messages were read before the other tenant's")
+        assert done <= 12
+
+
 def test_one_tenants_texts_do_not_keep_another_waiting(tmp_path):
     """32 long texts of one tenant wait to be tokenised when another tenant's word comes: it is not behind them all."""
-    keys, salt = tmp_path / "keys.json", tmp_path / "salt"
-    names = {tenant: f"a-key-of-thirty-characters-{tenant}" for tenant in ("much", "little")}
-    keys.write_text(json.dumps({"keys": [{"sha256": hashlib.sha256(key.encode()).hexdigest(), "tenant": tenant}
-                                         for tenant, key in names.items()]}))
-    salt.write_text("ab" * 32)
+    flags, names = keys_of(tmp_path, "much", "little")
     text = json.dumps({"model": "demo", "prompt": "word " * (3 * MIB // 5)})
     head = (f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer "
             f"{names['much']}\r\nContent-Length: {len(text)}\r\n\r\n")
-    with Target(f"--api-key-file={keys}", f"--salt-key-file={salt}") as target, contextlib.ExitStack() as stack:
+    with Target(*flags) as target, contextlib.ExitStack() as stack:
         connections = []
         for _ in range(32):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", target.port), timeout=120))
@@ -165,3 +214,22 @@ def test_one_tenants_texts_do_not_keep_another_waiting(tmp_path):
         assert status == 200, said[:200]
         print(f"{done} more of 32 texts came before the word")
         assert done <= 10
+
+
+def test_no_tenant_meets_what_another_one_has_cached(tmp_path):
+    """What the time to a first token would show is counted: tokens that came from the cache. A tenant may have the name of
+    another one's group."""
+    flags, names = keys_of(tmp_path, "one", "two", "family", "strange", one="family", two="family")
+    prompt = "Once upon a time there was a cat who lived in a house by the sea. " * 8
+    with Target(*flags) as target:
+        def cached(tenant):
+            status, text = post(target.port, "/v1/completions", {"model": "demo", "prompt": prompt, "max_tokens": 1},
+                                Authorization=f"Bearer {names[tenant]}")
+            assert status == 200, text
+            return json.loads(text)["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert cached("one") == 0
+        assert cached("one") > 0
+        assert cached("two") > 0, "they share a group"
+        for stranger in ("family", "strange"):
+            assert cached(stranger) == 0
+            assert cached(stranger) > 0, "its own"

@@ -342,6 +342,36 @@ TEST_F(RpcTest, MoreRoutersThanTheLimitAreRefused) {
   EXPECT_EQ(more->RefusedMessage(), "this worker has 256 routers, its limit");
 }
 
+TEST_F(RpcTest, MoreAttachesThanTheLimitAreRefusedThoughTheySayNothing) {
+  std::vector<std::unique_ptr<BareRouter>> silent;
+  for (size_t i = 0; i < kMaxSessions; ++i) silent.push_back(Dial());
+  Run(kMicrosPerMilli);
+  EXPECT_EQ(rpc_metrics.attaches_refused.value(), 0u);
+  const auto more = Dial();
+  Run(kMicrosPerMilli);
+  EXPECT_EQ(rpc_metrics.attaches_refused.value(), 1u);
+  EXPECT_EQ(more->RefusedMessage(), "this worker has too many Attaches");
+  EXPECT_TRUE(more->closed);
+  EXPECT_FALSE(silent.front()->closed);
+}
+
+TEST_F(RpcTest, AttachNumbersAreRememberedOfTheLatestRoutersAlone) {
+  constexpr uint64_t kFirst = 1000;
+  const auto comes_and_goes = [&](uint64_t router) {
+    const auto one = Attach(router, 1);
+    const std::string refusal = one->RefusedMessage();
+    one->Close();
+    Run(kMicrosPerMilli);
+    return refusal;
+  };
+  for (uint64_t i = 0; i < kMaxRememberedRouters; ++i) {
+    ASSERT_EQ(comes_and_goes(kFirst + i), "") << i;
+  }
+  EXPECT_NE(comes_and_goes(kFirst).find("which this router has used"), std::string::npos);
+  EXPECT_EQ(comes_and_goes(1), "");
+  EXPECT_EQ(comes_and_goes(kFirst), "") << "the oldest is forgotten";
+}
+
 TEST_F(RpcTest, ASlowRouterEndsAtTheNamedLimitOfUnsentBytesAndNothingIsDroppedBefore) {
   auto router = Attach(1, 1);
   router->Send(SubmitFrameOf(10, 1));

@@ -285,6 +285,18 @@ TEST_F(SubmitTest, AtMostSixteenPromptsAreAssembled) {
   EXPECT_EQ(router->Refusals().size(), 1u);
 }
 
+TEST_F(SubmitTest, AsManyRequestsAsTheLimitAreTakenAndOneMoreIsRefused) {
+  for (uint64_t i = 0; i < kMaxLiveAttempts; ++i) router->Send(SubmitFrameOf(10 + i, 1 + i));
+  Run(kMicrosPerSecond);
+  EXPECT_EQ(engine.Taken<SubmitCommand>().size(), kMaxLiveAttempts);
+  EXPECT_TRUE(router->Refusals().empty());
+  SendAll({SubmitFrameOf(10 + kMaxLiveAttempts, 1 + kMaxLiveAttempts)});
+  ASSERT_EQ(router->Refusals().size(), 1u);
+  EXPECT_EQ(router->Refusals()[0].code(), pb::QUEUE_FULL);
+  EXPECT_GT(router->Refusals()[0].retry_after_ms(), 0u);
+  EXPECT_FALSE(router->closed);
+}
+
 TEST_F(SubmitTest, CancelOvertakesPartsAndTheRestIsIgnored) {
   pb::RouterFrame head = SubmitFrameOf(10, 1);
   head.mutable_submit()->set_parts(2);
