@@ -19,6 +19,8 @@ class Load {
 
 // `options` and `tally` outlive the load.
 std::unique_ptr<Load> MakeGrpcLoad(const LoadOptions& options, Tally& tally);
+// The same calls without gRPC's library.
+std::unique_ptr<Load> MakeHttp2Load(const LoadOptions& options, Tally& tally);
 // Connections are kept and used again; one is opened where none is free.
 std::unique_ptr<Load> MakeHttpLoad(const LoadOptions& options, Tally& tally);
 

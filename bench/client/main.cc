@@ -69,13 +69,15 @@ int main(int argc, char** argv) {
                                  {"cancel-percent", &options.cancel_percent},
                                  {"unary", &options.unary},
                                  {"stamps", &options.stamps},
-                                 {"http", &options.http}}))
+                                 {"http", &options.http},
+                                 {"http2", &options.http2}}))
     return 2;
   signal(SIGPIPE, SIG_IGN);
   quire::bench::AllowManyFiles();
   quire::bench::Tally tally(options);
-  const auto load = options.http ? quire::bench::MakeHttpLoad(options, tally)
-                                 : quire::bench::MakeGrpcLoad(options, tally);
+  const auto load = options.http    ? quire::bench::MakeHttpLoad(options, tally)
+                    : options.http2 ? quire::bench::MakeHttp2Load(options, tally)
+                                    : quire::bench::MakeGrpcLoad(options, tally);
   quire::bench::Offer(options, *load, tally);
   tally.WaitForAll();
   std::printf("%s\n", tally.Json().c_str());

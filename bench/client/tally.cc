@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <random>
 
 #include "bench/mock/paced_worker.h"
 #include "common/json/json.h"
@@ -40,12 +39,15 @@ int64_t SteadyMicros() {
   return std::chrono::duration_cast<std::chrono::microseconds>(since).count();
 }
 
+// By splitmix64: a twister would take longer to seed than a call takes.
 std::vector<int32_t> PromptOf(const LoadOptions& options, uint64_t seed) {
-  std::mt19937 random(static_cast<uint32_t>(seed));
   std::vector<int32_t> ids(static_cast<size_t>(options.prompt_tokens));
+  const auto range = static_cast<uint32_t>(options.vocab) - kFirstMockToken;
   for (int32_t& id : ids) {
-    const auto range = static_cast<uint32_t>(options.vocab) - kFirstMockToken;
-    id = static_cast<int32_t>(kFirstMockToken + random() % range);
+    uint64_t bits = seed += 0x9E3779B97F4A7C15ull;
+    bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9ull;
+    bits = (bits ^ bits >> 27) * 0x94D049BB133111EBull;
+    id = static_cast<int32_t>(kFirstMockToken + (bits >> 33) % range);
   }
   return ids;
 }

@@ -29,6 +29,7 @@ struct LoadOptions {
   bool unary = false;   // gRPC: Tokenize instead of Generate; HTTP: an answer in one piece
   bool stamps = false;  // tokens say when they were written
   bool http = false;
+  bool http2 = false;  // gRPC without its library, whose streams cost callers more than a router
 };
 
 int64_t SteadyMicros();
