@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <cstring>
+#include <iterator>
 #include <string>
 
 namespace quire {
@@ -23,8 +24,11 @@ void AppendField(std::string_view field, std::string& out) {
 
 BlockHash RootHash(std::string_view model_id, std::string_view numerics_id,
                    std::string_view adapter, std::string_view salt) {
+  const std::string_view fields[] = {model_id, numerics_id, adapter, salt};
   std::string bytes;
-  for (std::string_view field : {model_id, numerics_id, adapter, salt}) AppendField(field, bytes);
+  bytes.reserve(sizeof(uint64_t) * std::size(fields) + model_id.size() + numerics_id.size() +
+                adapter.size() + salt.size());
+  for (const std::string_view field : fields) AppendField(field, bytes);
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   return {hash.low64, hash.high64};
 }

@@ -17,9 +17,10 @@ namespace {
 
 constexpr std::string_view kContentType = "application/grpc";
 
-std::vector<http2::Header> ViewsOf(const GrpcMetadata& metadata) {
-  std::vector<http2::Header> views;
-  views.reserve(metadata.size());
+using HeaderViews = absl::InlinedVector<http2::Header, 8>;
+
+HeaderViews ViewsOf(const GrpcMetadata& metadata) {
+  HeaderViews views;
   for (const auto& [name, value] : metadata) views.push_back({name, value});
   return views;
 }
@@ -253,15 +254,14 @@ void GrpcCall::AddTrailingMetadata(std::string name, std::string value) {
 void GrpcCall::SendHeaders() {
   if (std::exchange(headers_sent_, true)) return;
   const size_t most = connection_->session().most_sent_header_bytes();
-  GrpcMetadata fields = {{":status", "200"}, {"content-type", std::string(kContentType)}};
-  const size_t needed = fields.size();
-  fields.emplace_back("grpc-accept-encoding", connection_->encodings());
-  const size_t own = fields.size();
-  fields.insert(fields.end(), initial_.begin(), initial_.end());
-  while (fields.size() > needed && HeaderListBytes(fields) > most) fields.pop_back();
-  if (HeaderListBytes(fields) > most) return ResetUnsent();
-  std::vector<http2::Header> headers = ViewsOf(fields);
-  for (size_t i = own; i < headers.size(); ++i) headers[i].no_index = true;
+  HeaderViews headers = {{":status", "200"}, {"content-type", kContentType}};
+  const size_t needed = headers.size();
+  headers.push_back({"grpc-accept-encoding", connection_->encodings()});
+  for (const auto& [name, value] : initial_) {
+    headers.push_back({name, value, true});  // they differ each time
+  }
+  while (headers.size() > needed && HeaderListBytes(headers) > most) headers.pop_back();
+  if (HeaderListBytes(headers) > most) return ResetUnsent();
   connection_->session().Respond(stream_, headers);
 }
 

@@ -22,15 +22,15 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "common/grpc/call_head.h"
 #include "common/grpc/host.h"
@@ -131,8 +131,8 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
     std::string bytes;
     http2::Encoding packing;
 
-    // An empty one takes memory too.
-    size_t held() const { return sizeof(Waiting) + bytes.size(); }
+    // An empty one takes memory too: itself, its links, and the allocator's overhead.
+    size_t held() const { return sizeof(Waiting) + 3 * sizeof(void*) + bytes.size(); }
   };
   struct Parsing;
 
@@ -168,7 +168,7 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   TimerId timer_ = 0;  // the deadline's; once finished, the timeout of the reader of the answer
 
   http2::MessageReader reader_;
-  std::deque<Waiting> waiting_;       // messages for the handler
+  std::list<Waiting> waiting_;        // messages for the handler
   size_t waiting_bytes_ = 0;          // their held()
   std::shared_ptr<Parsing> parsing_;  // the message that is with the background
   size_t unconsumed_ = 0;             // of the stream's window
@@ -185,8 +185,8 @@ class GrpcCall final : public std::enable_shared_from_this<GrpcCall> {
   bool half_close_told_ = false;
   bool begun_ = false;  // the handler has a message, or is one of many
 
-  GrpcMetadata initial_, trailing_;
-  std::deque<Mark> marks_;
+  absl::InlinedVector<GrpcMetadata::value_type, 2> initial_, trailing_;
+  std::list<Mark> marks_;
   uint64_t sent_ = 0;  // bytes of messages
   bool headers_sent_ = false;
   MemoryHold memory_;        // the call's, its metadata's, and that of answers that wait

@@ -28,6 +28,14 @@ void AppendStatus(const absl::Status& status, GrpcMetadata& out) {
   }
 }
 
+size_t HeaderListBytes(http2::Headers fields) {
+  size_t bytes = 0;
+  for (const auto& [name, value, no_index] : fields) {
+    bytes += name.size() + value.size() + kFieldOverhead;
+  }
+  return bytes;
+}
+
 size_t HeaderListBytes(const GrpcMetadata& fields) {
   size_t bytes = 0;
   for (const auto& [name, value] : fields) bytes += name.size() + value.size() + kFieldOverhead;

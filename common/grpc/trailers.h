@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "common/grpc/call_head.h"
+#include "common/http2/session.h"
 
 namespace quire {
 
@@ -16,6 +17,7 @@ inline constexpr size_t kMaxStatusMessageBytes = 2048;
 // Appends grpc-status and the other fields of a status.
 void AppendStatus(const absl::Status& status, GrpcMetadata& out);
 // The size as HTTP/2 counts a header list.
+size_t HeaderListBytes(http2::Headers fields);
 size_t HeaderListBytes(const GrpcMetadata& fields);
 // Shortens trailers with this status to `most` bytes: drops details first, then words, then
 // metadata, the field that was added last first. False: not even the status fits.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "common/http2/session.h"
 
 namespace quire::http2 {
@@ -33,7 +34,7 @@ inline uint8_t* BytesOf(std::string_view text) {
   return const_cast<uint8_t*>(reinterpret_cast<const uint8_t*>(text.data()));
 }
 
-using Pairs = std::vector<nghttp2_nv>;
+using Pairs = absl::InlinedVector<nghttp2_nv, 8>;
 
 inline void AddPair(Pairs& pairs, const Header& header) {
   const uint8_t flags = header.no_index ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE;
@@ -49,7 +50,6 @@ inline Pairs PairsOf(Headers headers) {
 }
 
 inline constexpr size_t kHeaderOverhead = 32;  // of each field of a header list (RFC 9113, 6.5.2)
-
 inline size_t SizeOf(const Header& field) {
   return field.name.size() + field.value.size() + kHeaderOverhead;
 }

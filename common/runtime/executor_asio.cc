@@ -7,9 +7,11 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
-#include <unordered_map>
+#include <limits>
 #include <utility>
 
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
 #include "common/check.h"
 #include "common/runtime/asio_executor.h"
 
@@ -64,26 +66,74 @@ struct Bell {
   std::atomic<bool> rung{false};
 };
 
+constexpr Micros kNever = std::numeric_limits<Micros>::max();
+
 }  // namespace
 
 struct AsioExecutor::State {
+  using Work = std::function<void()>;
+
   std::deque<Bell> bells;  // outlive the context, which may hold their handlers; before Run
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> guard{context.get_executor()};
   std::atomic<TimerId> last_id{0};
-  // Loop's thread only. Looked up by id, never iterated.
-  std::unordered_map<TimerId, std::unique_ptr<asio::steady_timer>> timers;
   std::unique_ptr<asio::signal_set> signals;
 
-  void Arm(TimerId id, Micros due, std::function<void()> work) {
-    auto timer = std::make_unique<asio::steady_timer>(
-        context, std::chrono::steady_clock::time_point(std::chrono::microseconds(due)));
-    asio::steady_timer& t = *timer;
-    timers.emplace(id, std::move(timer));
-    t.async_wait([this, id, work = std::move(work)](const boost::system::error_code& error) {
-      if (error || timers.erase(id) == 0) return;
-      work();
+  // Loop's thread only.
+  absl::btree_map<std::pair<Micros, TimerId>, Work> timers;  // in the order in which they run
+  absl::flat_hash_map<TimerId, Micros> dues;                 // their keys; never iterated
+  // One for all of them: at the first one's time, or earlier, where that one was cancelled. Most
+  // timers are, and a request has several.
+  asio::steady_timer alarm{context};
+  Micros alarm_at = kNever;
+  const RealClock clock{};
+
+  void Arm(TimerId id, Micros due, Work work) {
+    timers.emplace(std::pair(due, id), std::move(work));
+    dues.emplace(id, due);
+    SetAlarm();
+  }
+
+  bool Disarm(TimerId id) {
+    const auto due = dues.find(id);
+    if (due == dues.end()) return false;
+    const auto timer = timers.find({due->second, id});
+    const Work dropped = std::move(timer->second);  // ends last: it may use the executor
+    timers.erase(timer);
+    dues.erase(due);
+    return true;
+  }
+
+  // What they hold may use the executor when it is destroyed, and sockets of the context.
+  void DropTimers() {
+    dues.clear();
+    std::exchange(timers, {});
+  }
+
+  void SetAlarm() {
+    if (timers.empty() || timers.begin()->first.first >= alarm_at) return;
+    alarm_at = timers.begin()->first.first;
+    alarm.expires_at(std::chrono::steady_clock::time_point(std::chrono::microseconds(alarm_at)));
+    alarm.async_wait([this](const boost::system::error_code& error) {
+      if (!error) RunDue();
     });
+  }
+
+  // Those that this work sets wait for the next turn of the loop.
+  void RunDue() {
+    alarm_at = kNever;
+    const Micros now = clock.Now();
+    const TimerId last = last_id;
+    while (!timers.empty() && !context.stopped()) {
+      const auto first = timers.begin();
+      const auto [due, id] = first->first;
+      if (due > now || id > last) break;
+      const Work work = std::move(first->second);
+      timers.erase(first);
+      dues.erase(id);
+      work();
+    }
+    SetAlarm();
   }
 
   void WaitForSignal(std::function<void(int)> handler) {
@@ -96,7 +146,7 @@ struct AsioExecutor::State {
 };
 
 AsioExecutor::AsioExecutor() : state_(std::make_unique<State>()) {}
-AsioExecutor::~AsioExecutor() = default;
+AsioExecutor::~AsioExecutor() { state_->DropTimers(); }
 
 void AsioExecutor::Post(std::function<void()> work) {
   asio::post(state_->context, std::move(work));
@@ -126,7 +176,7 @@ TimerId AsioExecutor::PostAt(Micros due, std::function<void()> work) {
   return id;
 }
 
-bool AsioExecutor::Cancel(TimerId timer) { return state_->timers.erase(timer) > 0; }
+bool AsioExecutor::Cancel(TimerId timer) { return state_->Disarm(timer); }
 
 void AsioExecutor::Run() { state_->context.run(); }
 void AsioExecutor::Stop() { state_->context.stop(); }

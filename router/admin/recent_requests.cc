@@ -1,12 +1,19 @@
 #include "router/admin/recent_requests.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace quire {
 
 void RecentRequests::Write(const RequestRecord& record) {
-  if (entries_.size() >= kMaxRecentRequests) entries_.pop_front();
-  entries_.push_back({record, clock_.UnixSeconds()});
+  Entry entry;
+  if (entries_.size() >= kMaxRecentRequests) {
+    entry = std::move(entries_.front());  // for its memory
+    entries_.pop_front();
+  }
+  entry.record = record;
+  entry.ended_unix_seconds = clock_.UnixSeconds();
+  entries_.push_back(std::move(entry));
   if (next_ != nullptr) next_->Write(record);
 }
 

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "common/runtime/runtime.h"
 
 namespace quire {
@@ -83,8 +84,8 @@ class FairQueue {
   const size_t max_tenants_;
   uint64_t arrivals_ = 0;
   std::map<std::string, Lane> lanes_;
-  std::map<uint64_t, Place> where_;       // by id
-  std::map<std::string, size_t> queued_;  // by tenant, over all lanes; none is 0
+  absl::flat_hash_map<uint64_t, Place> where_;  // by id; never iterated
+  std::map<std::string, size_t> queued_;        // by tenant, over all lanes; none is 0
 };
 
 }  // namespace quire

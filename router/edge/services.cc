@@ -30,8 +30,11 @@ bool UsableRequestId(std::string_view id) {
 }
 
 std::string NewRequestId(Rng& rng) {
-  const std::string first = HexOf(rng.Next());
-  return first + HexOf(rng.Next());
+  std::string id;
+  id.reserve(32);
+  AppendHex(rng.Next(), id);
+  AppendHex(rng.Next(), id);
+  return id;
 }
 
 }  // namespace quire

@@ -7,11 +7,14 @@
 //  2. What waits beyond a turn of the loop is charged to the call: only then is its client slow.
 #pragma once
 
+#include <google/protobuf/arena.h>
+
+#include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "common/grpc/call.h"
 
@@ -21,7 +24,9 @@ template <class Response>
 class MessageWriter {
  public:
   struct Message {
-    Response response;
+    std::array<uint64_t, 96> first_block;  // of the arena: enough for an answer of a token
+    google::protobuf::Arena arena{reinterpret_cast<char*>(first_block.data()), sizeof(first_block)};
+    Response& response = *google::protobuf::Arena::CreateMessage<Response>(&arena);
     uint64_t whose = 0;             // its owner's name for the answer that it belongs to
     std::optional<uint64_t> taken;  // once sent, the client has that answer's outputs below this
   };
@@ -60,7 +65,9 @@ class MessageWriter {
   void CountWaiting() {
     if (counted_ > 0) held_bytes_ -= last_bytes_;
     for (size_t i = counted_ > 0 ? counted_ - 1 : 0; i < waiting_.size(); ++i) {
-      last_bytes_ = sizeof(Message) + waiting_[i]->response.SpaceUsedLong();
+      const Message& message = *waiting_[i];
+      last_bytes_ = sizeof(Message) + message.arena.SpaceAllocated() +
+                    message.response.SpaceUsedLong();  // texts are outside the arena
       held_bytes_ += last_bytes_;
     }
     counted_ = waiting_.size();
@@ -82,7 +89,7 @@ class MessageWriter {
   }
 
   GrpcCall& call_;
-  std::deque<std::unique_ptr<Message>> waiting_;
+  std::vector<std::unique_ptr<Message>> waiting_;
   size_t counted_ = 0;     // of them, the first ones
   size_t held_bytes_ = 0;  // by these
   size_t last_bytes_ = 0;  // by the last of these

@@ -404,7 +404,7 @@ void AppendToProto(const Delta& in, v1::Delta& out) {
     added.set_name(piece.name);
     added.set_arguments(piece.arguments);
   }
-  out.mutable_text()->append(in.text);
+  if (!in.text.empty()) out.mutable_text()->append(in.text);
   out.mutable_token_ids()->Add(in.ids.begin(), in.ids.end());
   for (const TokenLogprob& logprob : in.logprobs) ToProto(logprob, *out.add_logprobs());
 }

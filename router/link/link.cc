@@ -289,18 +289,16 @@ void Link::Pump() {
       head.begun = true;
       head.submit.submit_number = ++submit_number_;
       unseen_.push_back({submit_number_, head.work_tokens});
-      std::vector<std::string> frames = EncodeSubmit(head.submit);
+      head.frames = EncodeSubmit(head.submit);
       head.submit.prompt_ids = {};
       head.submit.choices.clear();
-      head.frames.assign(std::make_move_iterator(frames.begin()),
-                         std::make_move_iterator(frames.end()));
     }
-    while (writable_ && !head.frames.empty()) {
-      unechoed_bytes_ += head.frames.front().size();
-      writable_ = stream_->Write(std::move(head.frames.front()));
-      head.frames.pop_front();
+    while (writable_ && head.sent < head.frames.size()) {
+      std::string& frame = head.frames[head.sent++];
+      unechoed_bytes_ += frame.size();
+      writable_ = stream_->Write(std::move(frame));
     }
-    if (!head.frames.empty()) return;
+    if (head.sent < head.frames.size()) return;
     for (std::string& frame : head.after) {
       if (!stream_->Write(std::move(frame))) writable_ = false;
     }

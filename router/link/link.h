@@ -101,7 +101,8 @@ class Link final : private FrameStream::Receiver {
   struct Waiting {
     Submit submit;
     uint64_t work_tokens = 0;
-    std::deque<std::string> frames;  // what is left of it, once begun
+    std::vector<std::string> frames;  // once begun
+    size_t sent = 0;                  // of these
     bool begun = false;
     std::vector<std::string> after;  // control frames of the same attempt that follow it
   };

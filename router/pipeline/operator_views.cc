@@ -24,7 +24,7 @@ std::vector<RunningRequest> RunningOf(const RequestTable& requests, const Dispat
     const LiveDispatch* dispatch = dispatcher.Peek(RequestNumber(request.id));
     RunningRequest& one = running.emplace_back();
     one.state = StateOf(request, dispatch);
-    one.record = RecordOf(request, RequestEnd::kFinished, now);
+    one.record = RecordOf(request, request.record, RequestEnd::kFinished, now);
     if (dispatch == nullptr || !dispatch->running) continue;
     AttemptReport attempt = dispatch->report;
     attempt.end = AttemptEnd::kRunning;

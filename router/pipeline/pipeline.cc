@@ -419,7 +419,7 @@ void RouterPipeline::Release(LiveRequest& request, RequestEnd end) {
   if (request.deadline_timer != 0) executor_.Cancel(request.deadline_timer);
   if (request.cancelled != nullptr) *request.cancelled = true;
   admission_.Leave(request.id, TokensTaken(request), Now());
-  const RequestRecord record = RecordOf(request, end, Now());
+  const RequestRecord record = RecordOf(request, std::move(request.record), end, Now());
   LogEnd(record, runtime_.logger);
   const bool accepted = !request.refused;  // it was admitted, whatever happened then
   metrics_.RequestEnded(record, accepted);

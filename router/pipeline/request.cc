@@ -400,8 +400,8 @@ void NoteOutput(LiveRequest& request, uint32_t choice, Micros now, ServingMetric
   if (moved) metrics.CarriedOn(*moved, seconds);
 }
 
-RequestRecord RecordOf(const LiveRequest& request, RequestEnd end, Micros now) {
-  RequestRecord record = request.record;
+RequestRecord RecordOf(const LiveRequest& request, RequestRecord record, RequestEnd end,
+                       Micros now) {
   record.request_id = request.ask.request_id.substr(0, kMaxRequestIdBytes);
   if (request.ask.tenant != nullptr) record.tenant = request.ask.tenant->name;
   record.model = request.model.model_id.empty() ? request.ask.model : request.model.facts.name;

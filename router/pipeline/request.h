@@ -166,8 +166,9 @@ void TakePromptLogprobs(LiveRequest& request, const PromptLogprobs& part);
 // them.
 void NoteOutput(LiveRequest& request, uint32_t choice, Micros now, ServingMetrics& metrics);
 
-// The record of a request that has ended; `now` is its end.
-RequestRecord RecordOf(const LiveRequest& request, RequestEnd end, Micros now);
+// The record of a request that ends now, from the one that it has kept so far.
+RequestRecord RecordOf(const LiveRequest& request, RequestRecord record, RequestEnd end,
+                       Micros now);
 
 // Moves the prompt's text and logprobs into it, if they were requested.
 Started StartedOf(LiveRequest& request);

@@ -41,6 +41,70 @@ TEST(AsioExecutor, ACancelledTimerDoesNotRun) {
   EXPECT_FALSE(ran);
 }
 
+TEST(AsioExecutor, ATimerWaitsForItsTimeWhateverWasSetAndCancelledAroundIt) {
+  AsioExecutor executor;
+  std::string order;
+  Micros ran_at = 0;
+  const Micros due = executor.clock().Now() + 20'000;
+  executor.Post([&] {
+    executor.PostAt(due + 1000, [&] { executor.Stop(); });
+    executor.PostAt(due, [&] {
+      ran_at = executor.clock().Now();
+      order += 'a';
+    });
+    executor.PostAt(due, [&] { order += 'b'; });
+    // The first of all, which is never due: the next ones are neither early nor lost.
+    for (int i = 0; i < 100; ++i) {
+      EXPECT_TRUE(executor.Cancel(executor.PostAt(due - 15'000 + i, [&] { order += '!'; })));
+    }
+  });
+  executor.Run();
+  EXPECT_EQ(order, "ab") << "equal times run in the order in which they were set";
+  EXPECT_GE(ran_at, due);
+}
+
+TEST(AsioExecutor, ATimerMayCancelAnotherThatIsDueAndWhatItSetsRunsAfterOtherWork) {
+  AsioExecutor executor;
+  std::string order;
+  TimerId second = 0;
+  executor.Post([&] {
+    const Micros now = executor.clock().Now();
+    executor.PostAt(now, [&] {
+      order += 'a';
+      EXPECT_TRUE(executor.Cancel(second));
+      executor.Post([&] { order += 'b'; });
+      executor.PostAt(0, [&] {
+        order += 'c';
+        executor.Stop();
+      });
+    });
+    second = executor.PostAt(now, [&] { order += '!'; });
+  });
+  executor.Run();
+  EXPECT_EQ(order, "abc");
+}
+
+TEST(AsioExecutor, WhatATimerHoldsMayCancelOthersWhenTheExecutorEnds) {
+  TimerId other = 0;
+  {
+    AsioExecutor executor;
+    executor.Post([&] {
+      const Micros later = executor.clock().Now() + 60 * kMicrosPerSecond;
+      other = executor.PostAt(later, [] {});
+      const auto held = std::shared_ptr<int>(new int(0), [&](const int* number) {
+        EXPECT_FALSE(executor.Cancel(other));
+        other = 0;
+        delete number;
+      });
+      executor.PostAt(later, [held] {});
+      executor.Stop();
+    });
+    executor.Run();
+    EXPECT_NE(other, 0u);
+  }
+  EXPECT_EQ(other, 0u);
+}
+
 TEST(AsioExecutor, TakesWorkFromOtherThreads) {
   AsioExecutor executor;
   int count = 0;  // touched on the loop only
