@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 VERSION=${LLAMA_CPP_PYTHON_VERSION:-0.3.36}
 DIR=$PWD/.cache/llama.cpp
 BIN=$DIR/build-$VERSION/bin
-TOOLS=(llama-bench llama-batched-bench llama-quantize llama-perplexity)
+TOOLS=(llama-bench llama-batched-bench llama-quantize llama-perplexity llama-server)
 missing=0
 for tool in "${TOOLS[@]}"; do [ -x "$BIN/$tool" ] || missing=1; done
 if [ $missing = 0 ]; then echo "$BIN"; exit 0; fi
@@ -21,7 +21,8 @@ if [ ! -d "$DIR/llama_cpp_python-$VERSION" ]; then
 fi
 SRC=$DIR/llama_cpp_python-$VERSION/vendor/llama.cpp
 cmake -G Ninja -S "$SRC" -B "$DIR/build-$VERSION" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
-  -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF \
-  -DLLAMA_BUILD_TOOLS=ON -DBUILD_SHARED_LIBS=OFF >&2
+  -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS=ON \
+  -DLLAMA_BUILD_SERVER=ON -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
+  -DBUILD_SHARED_LIBS=OFF >&2
 nice ninja -C "$DIR/build-$VERSION" ${QUIRE_JOBS:+-j$QUIRE_JOBS} "${TOOLS[@]}" >&2
 echo "$BIN"

@@ -75,6 +75,10 @@ void AddConstraintFlags(config::Schema& schema, WorkerConfig& c) {
               .min = 0,
               .max = 256,
               .default_text = "a quarter of --threads, 1 to 8"});
+  schema.Add({.name = "forced-tokens",
+              .help = "Compute the tokens that a constraint forces in one step; answers stay the "
+                      "same.",
+              .target = &c.engine.forced_tokens});
 }
 
 int64_t ConstraintBytes(const WorkerConfig& config, int32_t vocab_size) {
@@ -82,7 +86,9 @@ int64_t ConstraintBytes(const WorkerConfig& config, int32_t vocab_size) {
   const int64_t vocabulary =
       static_cast<int64_t>(grammar::Vocabulary::EstimateBytes(vocab_size, length)) +
       kTokenBytes * vocab_size;
-  return vocabulary + static_cast<int64_t>(config.constraint.max_cached_bytes) +
+  // Of one step, and of rows that pause behind another.
+  const int64_t draft_masks = 2 * static_cast<int64_t>(kMaxMaskedDrafts) * (vocab_size / 8 + 4);
+  return vocabulary + draft_masks + static_cast<int64_t>(config.constraint.max_cached_bytes) +
          static_cast<int64_t>(config.constraint_state_bytes);
 }
 
@@ -110,6 +116,7 @@ MaskPoolOptions MaskOptions(const WorkerConfig& config, int32_t vocab_size) {
   }
   options.vocab_size = vocab_size;
   options.max_bytes = config.constraint_state_bytes;
+  options.looks_ahead = config.engine.forced_tokens;
   return options;
 }
 

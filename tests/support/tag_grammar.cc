@@ -105,6 +105,7 @@ std::span<const Constraint> TagConstraints() {
                    R"({"type":"array","items":{"type":"boolean"},"minItems":2,"maxItems":4})"),
       ConstraintOf(ConstraintKind::kGrammar,
                    "root ::= \"[\" item (\",\" item)* \"]\"\nitem ::= [a-f]+"),
+      ConstraintOf(ConstraintKind::kRegex, "[a-c]xyzwvu([0-9]ts|truexyz)"),  // little is free
   };
   return *constraints;
 }

@@ -1,13 +1,17 @@
 // The texts that constrained rows write, and the masks of their next tokens, which a few threads
-// compute while a step computes.
+// compute while a step computes: for a row with drafts one behind each of them.
 //
 // Owner: worker/main. All methods belong to the engine's thread; the pool's own threads compute.
 // Invariants:
 // 1. The mask of a text is a function of its rules and the tokens that it has accepted.
 // 2. One thread at a time works on a text. A thread that needs a mask that is not begun
-//    computes it itself: with 0 threads everything happens in MaskOf.
+//    computes it itself: with 0 threads everything happens in MaskOf. A text that has begun or
+//    taken a token is the engine's until it is sent.
 // 3. The matchers of all texts hold at most max_bytes: the text that would exceed this fails.
-// 4. A step of running rows allocates nothing here; llguidance does.
+// 4. A step of running rows without drafts allocates nothing here; llguidance does.
+// 5. Drafts change no mask: those that may turn out wrong are tried on a copy of the text's state.
+// A
+//    text that has gone along with a draft which is not accepted is of no use any more (Astray).
 #pragma once
 
 #include <atomic>
@@ -35,6 +39,7 @@ struct MaskPoolOptions {
   int threads = 0;
   int32_t vocab_size = 0;  // the width of masks
   size_t max_bytes = size_t{128} << 20;
+  bool looks_ahead = true;       // Ahead() is known
   const Clock* clock = nullptr;  // for the metrics; null: nothing is measured
   Metrics* metrics = nullptr;    // outlives the pool; may be null
 };
@@ -56,32 +61,56 @@ class MaskPool final : public StepMasks {
   // A sequence begins a text that has these tokens already.
   void Begin(uint64_t sequence, TextRules rules, std::span<const TokenId> outputs);
   bool Has(uint64_t sequence) const { return texts_.contains(sequence); }
-  // The text takes a further token. Requires: its last mask has been used.
+  // The text takes a further token. A step with drafts brings several, one after the other.
+  // Requires: its last masks have been used.
   void Accept(uint64_t sequence, TokenId token);
-  // Hands all texts that have begun or taken a token to the threads, at once.
+  // What has to follow the text's tokens, as far as its last masks showed: each the only token that
+  // may. Valid until the text is sent.
+  std::span<const TokenId> Ahead(uint64_t sequence) const;
+  // The coming step samples the text behind these drafts, too. `ahead`: they are Ahead()'s first.
+  // Requires: no budget of thoughts.
+  void Draft(uint64_t sequence, std::span<const TokenId> drafts, bool ahead);
+  // After a step: hands the texts that have taken tokens to the threads, at once; those that
+  // may have drafts in the next step wait for Send.
+  void EndStep(bool all_may_have_drafts);
+  // The same for all of them.
   void Send();
-  // Requires: its last mask has been used.
+  // Requires: its last masks have been used. What it is behind as many drafts as it has masks:
+  // kGoesOn, unless it ends there.
   TextState Look(uint64_t sequence) const;
+  // Its masks: 1 and one for each draft, as far as the text can follow them; 0: it is at its end.
+  size_t Masks(uint64_t sequence) const;
+  // It went along with drafts that were not accepted.
+  bool Astray(uint64_t sequence) const;
   // Why the text has failed: "constraint: …".
   const std::string& WhyFailed(uint64_t sequence) const;
   void End(uint64_t sequence);
 
-  std::span<const uint32_t> MaskOf(uint64_t sequence) override;
+  std::span<const uint32_t> MaskOf(uint64_t sequence, size_t drafts) override;
+  std::span<const uint32_t> MaskOf(uint64_t sequence) { return MaskOf(sequence, 0); }
 
   size_t size() const { return texts_.size(); }
   size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
-  enum class Stage : uint8_t { kReady, kWaits, kBusy, kGone };
+  // Held: as kWaits, and not sent yet.
+  enum class Stage : uint8_t { kReady, kHeld, kWaits, kBusy, kGone };
   struct Text;
   struct Series;
 
   Text& Find(uint64_t sequence) const;
+  void Hold(const std::shared_ptr<Text>& text);
+  void Hand(std::span<std::shared_ptr<Text>> texts);
+  void Await(Text& text);
   void Work(Text& text);
   absl::Status Advance(Text& text);
   absl::Status AcceptTokens(Text& text);
   void CheckEnd(Text& text);
+  std::span<uint32_t> Bits(Text& text, size_t index) const;
   absl::Status FillMask(Text& text);
+  absl::Status FollowDrafts(Text& text);
+  void LookAhead(Text& text);
+  void WalkAhead(Text& text);
   absl::Status ChargeMatcher(Text& text);
   bool Claim(Text& text) const;
   void Run(int index);
@@ -94,7 +123,7 @@ class MaskPool final : public StepMasks {
   std::unique_ptr<Series> series_;
   std::atomic<size_t> bytes_{0};  // of the matchers; before the texts, which take theirs away
   std::unordered_map<uint64_t, std::shared_ptr<Text>> texts_;
-  std::vector<std::shared_ptr<Text>> batch_;  // not handed to the threads yet
+  std::vector<std::shared_ptr<Text>> batch_;  // held
   int64_t waited_us_ = 0;                     // for masks, in this step
   std::atomic<int64_t> worked_us_{0};         // on masks, by all threads
 

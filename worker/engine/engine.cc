@@ -219,7 +219,8 @@ void Engine::State::LaunchSteps(int64_t now_us) {
       step.rows = std::move(spare_rows.back());
       spare_rows.pop_back();
     }
-    if (options.drafter != nullptr) ProposeDrafts();
+    const bool forces = options.forced_tokens && constrained_choices > 0;
+    if (options.drafter != nullptr || forces) ProposeDrafts();
     if (!PlanStep(step)) return spare_rows.push_back(std::move(step.rows));
     step.number = plan.number;
     step.work = scheduler.work();
@@ -349,7 +350,7 @@ void Engine::State::CommitRows(const Launched& step, int64_t now_us) {
     if (sample != nullptr) CommitSample(choice, *sample, choice.OutputCount(), now_us);
   }
   QUIRE_CHECK(scores.empty() && samples.empty());
-  if (step.constrained) options.masks->Send();
+  if (step.constrained) options.masks->EndStep(options.drafter != nullptr);
 }
 
 // Decode rows are not part of it: they compute one token, which samples, after the first output.

@@ -51,6 +51,8 @@ struct EngineOptions {
   std::vector<std::string> features;
   // The texts of constrained rows; without it no constraint is served. Outlives the engine.
   MaskPool* masks = nullptr;
+  // Whether the tokens that a grammar forces are drafts of the next step.
+  bool forced_tokens = true;
   // Proposes tokens ahead of the samples, at most max_drafts for a row in a step. It outlives the
   // engine; null: nothing is drafted. A model with states is never drafted for.
   Drafter* drafter = nullptr;

@@ -45,7 +45,8 @@ void Engine::State::RefuseLate(Request& request, Refused refused) {
   requests.Forget(request);
 }
 
-// Begins the texts of rows that the step names first. True: it samples constrained rows.
+// Begins the texts of rows that the step names first, and says which drafts the step has. True: it
+// samples constrained rows.
 bool Engine::State::BeginTexts(const Launched& step) {
   QUIRE_CHECK(options.masks != nullptr);
   bool samples = false;
@@ -53,11 +54,13 @@ bool Engine::State::BeginTexts(const Launched& step) {
     if (!row.sequence->constrained) continue;
     samples = samples || row.sample;
     const Choice& choice = static_cast<const Choice&>(*row.sequence);
-    if (options.masks->Has(choice.id)) continue;
-    const std::span<const TokenId> tokens(choice.tokens);
-    const Request& request = *choice.request;
-    options.masks->Begin(choice.id, {request.grammar, request.submit.thought_budget},
-                         tokens.subspan(static_cast<size_t>(choice.prompt_length)));
+    if (!options.masks->Has(choice.id)) {
+      const std::span<const TokenId> tokens(choice.tokens);
+      const Request& request = *choice.request;
+      options.masks->Begin(choice.id, {request.grammar, request.submit.thought_budget},
+                           tokens.subspan(static_cast<size_t>(choice.prompt_length)));
+    }
+    if (row.draft_count > 0) options.masks->Draft(choice.id, choice.drafts, choice.forced);
   }
   options.masks->Send();
   return samples;
@@ -68,9 +71,14 @@ bool Engine::State::BeginTexts(const Launched& step) {
 void Engine::State::JudgeText(Choice& choice) {
   if (choice.ended) return;
   ++totals.constrained_rows;
+  if (options.masks->Masks(choice.id) == 0) EndText(choice);
+}
+
+// Behind the last token that it can have.
+void Engine::State::EndText(Choice& choice) {
   const TextState state = options.masks->Look(choice.id);
   if (state == TextState::kFinished) return EndChoice(choice, {.reason = EndReason::kStop});
-  if (state != TextState::kFailed) return;
+  QUIRE_CHECK(state == TextState::kFailed);
   EndRequest(*choice.request, {.reason = EndReason::kFailed,
                                .message = options.masks->WhyFailed(choice.id),
                                .cause = FailureCause::kConstraint});

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
+#include "worker/constrain/mask_pool.h"
 #include "worker/engine/engine_state.h"
 #include "worker/sample/stop_rules.h"
 
@@ -15,11 +16,12 @@ namespace {
 // Until so many steps with drafts have been measured, their time is not known and drafts are tried.
 constexpr int64_t kLearningSteps = 8;
 
-// Whether the row's next step may hold drafts. Constrained rows have none: their masks follow their
-// samples one by one.
+// Whether the row's next step may hold drafts. Rows with a budget of thoughts have none: it counts
+// their samples one by one.
 bool MayDraft(const Choice& choice) {
-  return choice.request != nullptr && !choice.is_beam && !choice.constrained &&
-         !choice.Prefilling() && choice.drafts_in_flight == 0 && choice.OutputCount() > 0 &&
+  return choice.request != nullptr && !choice.is_beam &&
+         choice.request->submit.thought_budget == nullptr && !choice.Prefilling() &&
+         choice.drafts_in_flight == 0 && choice.OutputCount() > 0 &&
          choice.OutputsKnown() + 1 < std::min(choice.output_limit, choice.window_end);
 }
 
@@ -27,10 +29,12 @@ bool MayDraft(const Choice& choice) {
 
 bool Engine::State::LearnsDrafts() const { return draft_steps < kLearningSteps; }
 
-// Rows whose last sample is still in flight wait for it where there is something to draft.
+// What a row's grammar forces, else what the drafter guesses. Rows whose last sample is still in
+// flight wait for it where there is something to draft.
 void Engine::State::ProposeDrafts() {
   draft_rows.clear();
   drafting.clear();
+  masked_drafts = 0;
   // A state cannot step back behind a rejected draft.
   if (std::ranges::any_of(options.cache_kinds, &CacheKindShape::HoldsStates)) return;
   const StepTimes& times = step_time.times();
@@ -44,11 +48,11 @@ void Engine::State::ProposeDrafts() {
     Choice& choice = static_cast<Choice&>(*sequence);
     if (choice.drafts_in_flight > 0) continue;
     choice.drafts.clear();
-    choice.awaits_sample = false;
+    choice.forced = choice.awaits_sample = false;
     if (!MayDraft(choice)) continue;
-    const double micros = times.row_us +
-                          times.context_us * static_cast<double>(choice.tokens.size()) +
-                          options.drafter->TokenMicros();
+    double micros = times.row_us + times.context_us * static_cast<double>(choice.tokens.size());
+    if (ProposeForced(choice, step, micros) || options.drafter == nullptr) continue;
+    micros += options.drafter->TokenMicros();
     int32_t wanted =
         WorthDrafting(choice.drafted.Chance(), learning ? 0 : micros, options.max_drafts, step);
     if (wanted == 0 && choice.drafted.ProbeDue(choice.OutputCount())) wanted = 1;
@@ -66,6 +70,11 @@ void Engine::State::ProposeDrafts() {
   if (draft_rows.empty()) return;
   options.drafter->Propose(draft_rows);
   for (Choice* const choice : drafting) {
+    if (choice->constrained) {
+      const size_t most = std::min(choice->drafts.size(), kMaxMaskedDrafts - masked_drafts);
+      choice->drafts.resize(most);
+      masked_drafts += most;
+    }
     if (choice->samples_in_flight == 0 || choice->drafts.empty()) continue;
     choice->drafts.clear();
     choice->awaits_sample = true;
@@ -73,11 +82,29 @@ void Engine::State::ProposeDrafts() {
   }
 }
 
+// Each of these tokens costs a step its time now or later: now it costs no step of its own.
+bool Engine::State::ProposeForced(Choice& choice, DraftStep& step, double micros) {
+  if (!choice.constrained || !options.forced_tokens || !options.masks->Has(choice.id)) return false;
+  const std::span<const TokenId> ahead = options.masks->Ahead(choice.id);
+  const size_t count = std::min(ahead.size(), kMaxMaskedDrafts - masked_drafts);
+  if (count == 0) return false;
+  QUIRE_CHECK(choice.samples_in_flight == 0);
+  masked_drafts += count;
+  choice.forced = true;
+  choice.drafts.assign(ahead.begin(), ahead.begin() + static_cast<ptrdiff_t>(count));
+  step.micros += micros * static_cast<double>(count);
+  step.tokens += static_cast<double>(count);
+  return true;
+}
+
 // Of the samples of a row with drafts: those up to the first that differs from its draft or ends
 // the choice, itself included.
 size_t Engine::State::SamplesToTake(const Choice& choice, std::span<const TokenId> drafts,
                                     std::span<const SampledToken> samples) const {
-  const size_t most = AcceptedDrafts(drafts, samples) + 1;
+  size_t most = AcceptedDrafts(drafts, samples) + 1;
+  if (choice.constrained && !choice.ended && !QUIRE_BUG(end_of_text_inside_drafts_ignored)) {
+    most = std::min(most, options.masks->Masks(choice.id));
+  }
   const StopRules rules{choice.end_ids, choice.min_tokens, choice.output_limit};
   for (size_t i = 0; i + 1 < most; ++i) {
     const int64_t count = choice.OutputCount() + static_cast<int64_t>(i) + 1;
@@ -91,7 +118,11 @@ void Engine::State::CommitDrafted(Choice& choice, const PlannedRow& row,
                                   std::span<const SampledToken> samples, int64_t now_us) {
   const std::span<const TokenId> drafts =
       std::span(choice.drafts).first(static_cast<size_t>(row.draft_count));
+  const size_t accepted = AcceptedDrafts(drafts, samples);
   const size_t taken = SamplesToTake(choice, drafts, samples);
+  // Behind the last of them its text is at its end.
+  const bool ends = choice.constrained && !choice.ended && taken == accepted &&
+                    taken == options.masks->Masks(choice.id);
   const int64_t before = choice.OutputCount();
   scheduler.CommitDrafts(row, drafts.first(taken - 1));
   if (!scheduler.CommitRow(row, samples[taken - 1].token)) {
@@ -108,10 +139,19 @@ void Engine::State::CommitDrafted(Choice& choice, const PlannedRow& row,
       CommitSample(choice, samples[i], before + static_cast<int64_t>(i) + 2, now_us);
     }
   }
+  if (choice.ended || !choice.constrained) return;
+  if (ends) return EndText(choice);
+  // It begins again with the tokens that it has.
+  if (options.masks->Astray(choice.id)) options.masks->End(choice.id);
 }
 
 void Engine::State::NoteDrafts(Choice& choice, size_t drafted, size_t accepted) {
   QUIRE_CHECK(drafted >= 1 && drafted <= totals.accepted_at.size() && accepted <= drafted);
+  if (choice.forced) {
+    totals.forced_tokens += drafted;
+    totals.accepted_forced_tokens += accepted;
+    return;
+  }
   ++totals.draft_rows;
   totals.draft_tokens += drafted;
   totals.accepted_draft_tokens += accepted;

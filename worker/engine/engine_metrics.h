@@ -39,6 +39,8 @@ struct EngineTotals {
   uint64_t probes = 0;
   uint64_t windows_used_up = 0;
   uint64_t constrained_rows = 0;
+  uint64_t forced_tokens = 0;
+  uint64_t accepted_forced_tokens = 0;
   uint64_t draft_rows = 0;
   uint64_t draft_tokens = 0;
   uint64_t accepted_draft_tokens = 0;
@@ -63,6 +65,10 @@ inline constexpr Counted<EngineTotals> kEngineCounts[] = {
      "times that a choice waited for its taker"},
     {&EngineTotals::constrained_rows, "quire_worker_constrained_rows_total",
      "rows of steps that were sampled under a grammar"},
+    {&EngineTotals::forced_tokens, "quire_worker_forced_tokens_total",
+     "tokens that a grammar forces and that a step computed behind one another"},
+    {&EngineTotals::accepted_forced_tokens, "quire_worker_accepted_forced_tokens_total",
+     "of these, tokens that the samples confirmed"},
     {&EngineTotals::draft_rows, "quire_worker_draft_rows_total",
      "rows of steps that verified drafts"},
     {&EngineTotals::draft_tokens, "quire_worker_draft_tokens_total", "tokens drafted for them"},

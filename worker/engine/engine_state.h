@@ -74,6 +74,7 @@ struct Engine::State {
   // --- speculation (engine_drafts.cc)
   bool LearnsDrafts() const;
   void ProposeDrafts();
+  bool ProposeForced(Choice& choice, DraftStep& step, double micros);
   void CommitDrafted(Choice& choice, const PlannedRow& row, std::span<const SampledToken> samples,
                      int64_t now_us);
   size_t SamplesToTake(const Choice& choice, std::span<const TokenId> drafts,
@@ -84,6 +85,7 @@ struct Engine::State {
   void RefuseLate(Request& request, Refused refused);
   bool BeginTexts(const Launched& step);
   void JudgeText(Choice& choice);
+  void EndText(Choice& choice);
   std::string NoTokenMessage(const Choice& choice) const;
 
   // --- beam search
@@ -124,6 +126,7 @@ struct Engine::State {
 
   std::vector<DraftRow> draft_rows;  // reused
   std::vector<Choice*> drafting;     // the same rows' choices
+  size_t masked_drafts = 0;          // of constrained rows, in the next step
   int64_t draft_steps = 0;           // steps with drafts that step_time knows of
 
   Choice probe;

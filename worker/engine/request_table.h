@@ -44,6 +44,7 @@ struct Choice : Sequence {
   int64_t discarded = 0;  // generated tokens past the end
   int64_t stalled_since_us = kNeverMicros;  // when its window was used up
   DraftHistory drafted;
+  bool forced = false;                 // its drafts are what its grammar forces
   uint32_t draft_tokens = 0;           // drafted for it by this attempt
   uint32_t accepted_draft_tokens = 0;  // of these, those that were its next outputs
 

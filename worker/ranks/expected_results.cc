@@ -33,8 +33,8 @@ void ExpectedResults::Launch(std::span<const std::byte> packet) {
       const size_t at = static_cast<size_t>(row.row);
       for (int32_t i = 0; i <= row.draft_count; ++i) {
         step.samples.push_back({row.row, sequence_of_row_[at]});
+        if (constrained_row_[at]) constrained_.push_back(sequence_of_row_[at]);
       }
-      if (constrained_row_[at]) constrained_.push_back(sequence_of_row_[at]);
     }
     for (int32_t i = 0; i < row.score_count; ++i) step.scored.push_back(row.score_from + i + 1);
   }

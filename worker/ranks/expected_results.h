@@ -23,7 +23,7 @@ class ExpectedResults {
   void Clear();
   // The engine's own packet, in order of launch.
   void Launch(std::span<const std::byte> packet);
-  // The sequences of the newest step whose samples have masks, in the order of its rows.
+  // The sequence of each sample of the newest step that has a mask, in the order of its rows.
   std::span<const uint64_t> constrained() const { return constrained_; }
   // Whether `result` answers the oldest step in flight, row by row and position by position.
   bool Fits(const StepResult& result) const;

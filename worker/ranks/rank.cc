@@ -31,10 +31,10 @@ class ReceivedMasks final : public StepMasks {
   void Take(std::span<const std::byte> bytes) {
     failed_ = failed_ || !DecodeRankMasks(bytes, limits_, masks_).ok();
   }
-  std::span<const uint32_t> MaskOf(uint64_t sequence) override {
+  std::span<const uint32_t> MaskOf(uint64_t sequence, size_t drafts) override {
     if (Find(sequence) == masks_.sequences.size() && !failed_) Receive();
-    const size_t index = Find(sequence);
-    if (failed_ || index == masks_.sequences.size()) {
+    const size_t index = Find(sequence) + drafts;
+    if (failed_ || index >= masks_.sequences.size() || masks_.sequences[index] != sequence) {
       failed_ = true;
       return {};
     }

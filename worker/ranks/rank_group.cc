@@ -124,8 +124,11 @@ void RankGroup::SendMasks(int64_t until_us) {
   QUIRE_CHECK_MSG(options_.masks != nullptr, "rows are constrained by nothing");
   masks_.sequences.assign(expected_.constrained().begin(), expected_.constrained().end());
   masks_.words.clear();
-  for (const uint64_t sequence : masks_.sequences) {
-    const std::span<const uint32_t> mask = options_.masks->MaskOf(sequence);
+  size_t drafts = 0;  // before the position, of its row
+  for (size_t i = 0; i < masks_.sequences.size(); ++i) {
+    const uint64_t sequence = masks_.sequences[i];
+    drafts = i > 0 && masks_.sequences[i - 1] == sequence ? drafts + 1 : 0;
+    const std::span<const uint32_t> mask = options_.masks->MaskOf(sequence, drafts);
     masks_.words.insert(masks_.words.end(), mask.begin(), mask.end());
   }
   EncodeRankMasks(masks_, head_);

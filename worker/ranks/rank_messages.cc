@@ -7,6 +7,7 @@
 
 #include "common/wire/sampling.h"
 #include "worker/runner/flat_bytes.h"
+#include "worker/runner/step_masks.h"
 
 namespace quire {
 namespace {
@@ -163,8 +164,9 @@ absl::Status DecodeRankMasks(std::span<const std::byte> bytes, const StepLimits&
                              RankMasks& masks) {
   FlatReader in(bytes);
   const int64_t each = (int64_t{limits.vocab_size} + 31) / 32;
-  in.GetList(masks.sequences, limits.max_rows);
-  in.GetList(masks.words, limits.max_rows * each);
+  const int64_t most = limits.max_rows + static_cast<int64_t>(kMaxMaskedDrafts);
+  in.GetList(masks.sequences, most);
+  in.GetList(masks.words, most * each);
   const bool fits = masks.words.size() == masks.sequences.size() * static_cast<size_t>(each);
   if (!in.ok() || !in.AtEnd() || !fits) return InvalidArgument("the masks of a step are damaged");
   return absl::OkStatus();

@@ -55,10 +55,10 @@ struct RankStep {
   int64_t wait_micros = 0;  // how long its collectives may wait
 };
 
-// The masks of a step's constrained rows.
+// The masks of a step's constrained rows: of each row one, and one more for each of its drafts.
 struct RankMasks {
-  std::vector<uint64_t> sequences;
-  std::vector<uint32_t> words;  // [sequences, words of a mask]
+  std::vector<uint64_t> sequences;  // by mask
+  std::vector<uint32_t> words;      // [sequences, words of a mask]
 
   std::span<const uint32_t> Of(size_t index) const {
     const size_t each = sequences.empty() ? 0 : words.size() / sequences.size();

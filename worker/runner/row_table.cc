@@ -34,7 +34,7 @@ RowTable::RowTable(const StepLimits& limits, StepMasks* masks) : limits_(limits)
   sampling_.reserve(kMaxBatchesAhead * rows_.size());
   sample_outputs_.reserve(rows_.size());
   if (masks_ == nullptr) return;
-  late_.reserve(rows_.size());
+  late_.reserve(rows_.size() + kMaxMaskedDrafts);
   nothing_.resize((static_cast<size_t>(limits_.vocab_size) + 31) / 32);
 }
 
@@ -199,7 +199,7 @@ void RowTable::AddSample(const StepRow& planned, Row& row) {
   QUIRE_CHECK(static_cast<int64_t>(row.tokens.size()) >= row.prompt_length);
   if (row.constrained) {
     QUIRE_CHECK_MSG(row.unknown == 0, "a constrained row runs ahead of its samples");
-    late_.push_back({sample_rows_.size(), planned.row});
+    late_.push_back({sample_rows_.size(), planned.row, 0});
   }
   sample_rows_.push_back(row.sampler.Row(
       std::span<const TokenId>(row.tokens).subspan(static_cast<size_t>(row.prompt_length)),
@@ -214,12 +214,12 @@ void RowTable::AddSample(const StepRow& planned, Row& row) {
 
 // Each position after the row's last token samples with the drafts before it as outputs.
 void RowTable::AddDraftSamples(const StepRow& planned, std::span<const TokenId> drafts, Row& row) {
-  QUIRE_CHECK_MSG(!row.constrained, "a constrained row has drafts");
   const size_t known = row.tokens.size();
   const int32_t first = static_cast<int32_t>(tokens_.size() - drafts.size());
   for (size_t i = 0; i < drafts.size(); ++i) {
     row.tokens.push_back(drafts[i]);
     sampled_tokens_.push_back(first + static_cast<int32_t>(i));
+    if (row.constrained) late_.push_back({sample_rows_.size(), planned.row, i + 1});
     sample_rows_.push_back(row.sampler.DraftRow(
         std::span<const TokenId>(row.tokens).subspan(static_cast<size_t>(row.prompt_length)),
         i + 1));
@@ -235,12 +235,15 @@ void RowTable::AddDraftSamples(const StepRow& planned, std::span<const TokenId> 
 void RowTable::Fill() {
   for (size_t i = 0; i < late_.size(); ++i) {
     const size_t whose = QUIRE_BUG(mask_of_the_neighbour) && i > 0 ? i - 1 : i;
+    size_t drafts = late_[whose].drafts;
+    if (QUIRE_BUG(mask_before_the_draft) && drafts > 0) --drafts;
     const std::span<const uint32_t> mask =
-        masks_->MaskOf(rows_[static_cast<size_t>(late_[whose].row)].sequence);
+        masks_->MaskOf(rows_[static_cast<size_t>(late_[whose].row)].sequence, drafts);
     QUIRE_CHECK(mask.empty() || mask.size() == nothing_.size());
     RowSampler& sampler = rows_[static_cast<size_t>(late_[i].row)].sampler;
-    sample_rows_[late_[i].sample].allowed_mask =
-        mask.empty() ? std::span<const uint32_t>(nothing_) : sampler.Restrict(mask);
+    sample_rows_[late_[i].sample].allowed_mask = mask.empty()
+                                                     ? std::span<const uint32_t>(nothing_)
+                                                     : sampler.Restrict(mask, late_[i].drafts);
   }
   late_.clear();
 }

@@ -8,8 +8,8 @@
 // 2. A plan that contradicts the rows' state is a bug of this worker and ends the process.
 // 3. Samples are taken in the order in which batches were built; the samples of a row that has been
 //    retired since are reported and not kept.
-// 4. A constrained row is sampled only when all its outputs are known, by the mask that comes while
-//    the batch runs.
+// 4. A constrained row is sampled only when all its outputs are known, by the masks that come while
+//    the batch runs: one for its last token and one for each of its drafts.
 // 5. Drafts become tokens of their row when TakeSamples accepts them, and not before; what a
 //    rejected one has left in the row's pages is overwritten before it is read.
 #pragma once
@@ -77,6 +77,7 @@ class RowTable final : public kernels::LateMasks {
   struct LateRow {
     size_t sample = 0;  // index into sample_rows_
     int32_t row = 0;
+    size_t drafts = 0;  // of the row, that come before it
   };
 
   StepLimits limits_;

@@ -148,16 +148,18 @@ kernels::SampleRow RowSampler::DraftRow(std::span<const TokenId> outputs, size_t
   return row;
 }
 
-std::span<const uint32_t> RowSampler::Restrict(std::span<const uint32_t> mask) {
+std::span<const uint32_t> RowSampler::Restrict(std::span<const uint32_t> mask, size_t drafted) {
   const bool end_too_early = QUIRE_BUG(end_allowed_before_the_grammar_ends);
   if (allowed_mask_.empty() && !end_too_early) return mask;
   QUIRE_CHECK(allowed_mask_.empty() || mask.size() == allowed_mask_.size());
-  restricted_.assign(mask.begin(), mask.end());
-  for (size_t i = 0; i < allowed_mask_.size(); ++i) restricted_[i] &= allowed_mask_[i];
+  QUIRE_CHECK(drafted <= after_drafts_.size());
+  std::vector<uint32_t>& to = drafted == 0 ? restricted_ : after_drafts_[drafted - 1].restricted;
+  to.assign(mask.begin(), mask.end());
+  for (size_t i = 0; i < allowed_mask_.size(); ++i) to[i] &= allowed_mask_[i];
   if (end_too_early) {
-    for (const TokenId id : end_ids_) restricted_[static_cast<size_t>(id / 32)] |= 1u << (id % 32);
+    for (const TokenId id : end_ids_) to[static_cast<size_t>(id / 32)] |= 1u << (id % 32);
   }
-  return restricted_;
+  return to;
 }
 
 kernels::SampleRow RowSampler::ScoreRow(TokenId token) const {

@@ -34,9 +34,10 @@ class RowSampler {
   // The same after `drafted` ≥ 1 drafts, the last of `outputs`, which may be rejected. Valid until
   // the next call for as many drafts. Requires: Row() was called for the outputs before them.
   kernels::SampleRow DraftRow(std::span<const TokenId> outputs, size_t drafted);
-  // The ids that a row may sample of those in `mask`, which a grammar allows: without those that
-  // allowed_token_ids leaves out. Valid until the next call, and while the mask is.
-  std::span<const uint32_t> Restrict(std::span<const uint32_t> mask);
+  // The ids that a row may sample, behind so many drafts, of those in `mask`, which a grammar
+  // allows: without those that allowed_token_ids leaves out. Valid until the next call for as many
+  // drafts, and while the mask is. Requires: DraftRow() was called for them.
+  std::span<const uint32_t> Restrict(std::span<const uint32_t> mask, size_t drafted = 0);
   // Whether the next output depends on the values of earlier outputs, and not only on their number.
   bool NeedsOutputs() const;
   // How to score a token of the prompt.
@@ -53,6 +54,7 @@ class RowSampler {
   struct AfterDrafts {
     std::vector<int32_t> banned;
     std::vector<kernels::TokenCount> counts;
+    std::vector<uint32_t> restricted;
   };
 
   SamplingParams params_;

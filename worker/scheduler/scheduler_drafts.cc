@@ -28,7 +28,7 @@ void Scheduler::PlanDrafts() {
 int64_t Scheduler::DraftLimit(const Sequence& sequence, const StepRow& row, int64_t tokens) const {
   if (sequence.drafts.empty() || sequence.drafts_in_flight > 0) return 0;
   const bool decodes = row.sample && row.q_len == 1 && row.score_count == 0 &&
-                       sequence.samples_in_flight == 1 && !sequence.constrained &&
+                       sequence.samples_in_flight == 1 &&
                        static_cast<int64_t>(sequence.tokens.size()) == sequence.planned;
   if (!decodes) return 0;
   QUIRE_CHECK(row.first_position + 1 == sequence.planned);

@@ -237,6 +237,8 @@ class Worker {
     coverage.Add("windows used up", totals.windows_used_up);
     coverage.Add("probes", totals.probes);
     coverage.Add("constrained rows", totals.constrained_rows);
+    coverage.Add("forced", totals.forced_tokens);
+    coverage.Add("accepted of the forced", totals.accepted_forced_tokens);
     coverage.Add("drafted", totals.draft_tokens);
     coverage.Add("accepted of the drafted", totals.accepted_draft_tokens);
     coverage.Add("records", records_);

@@ -239,6 +239,7 @@ void DrawLostDevices(Scenario& scenario) {
 // The same.
 void DrawDrafts(Scenario& scenario) {
   Draw draw(scenario.seed * 29 + 23);
+  scenario.engine.forced_tokens = scenario.seed % 4 != 1;
   if (draw.OneIn(4)) return;
   scenario.engine.max_drafts = static_cast<int32_t>(draw.From(1, 6));
   scenario.wrong_drafts = draw.OneIn(8) ? 0 : static_cast<uint64_t>(draw.From(2, 9));

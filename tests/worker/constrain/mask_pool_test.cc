@@ -81,6 +81,86 @@ TEST(MaskPool, ThreadsComputeThem) {
   WriteTexts(3);
 }
 
+// Right and wrong drafts, the text's own and others', in any number of threads.
+void WriteDraftedTexts(int threads) {
+  MaskPool pool({.threads = threads, .vocab_size = kVocab});
+  std::mt19937_64 rng(static_cast<uint64_t>(threads) + 5);
+  uint64_t sequence = 0;
+  size_t ahead_drafts = 0;
+  size_t kept = 0;
+  for (int round = 0; round < 60; ++round) {
+    const Constraint constraint =
+        round % 3 == 0 ? test::ConstraintOf(ConstraintKind::kRegex, "[a-c]xyzwv[0-9]uts")
+                       : test::TagConstraints()[rng() % test::TagConstraints().size()];
+    std::vector<TokenId> tokens;
+    pool.Begin(++sequence, {test::TagGrammar(constraint)}, tokens);
+    for (int step = 0; step < 12; ++step) {
+      std::vector<TokenId> drafts(pool.Ahead(sequence).begin(), pool.Ahead(sequence).end());
+      const bool ahead = !drafts.empty();
+      ahead_drafts += drafts.size();
+      while (!ahead && drafts.size() < rng() % 4) {  // a walk, wrong at last
+        std::vector<TokenId> before = tokens;
+        before.insert(before.end(), drafts.begin(), drafts.end());
+        const TokenId next = AnyOf(MaskAlone(constraint, before), rng);
+        drafts.push_back(next < 0 || rng() % 4 == 0 ? static_cast<TokenId>(rng() % 60) : next);
+        if (next != drafts.back()) break;
+      }
+      if (!drafts.empty()) pool.Draft(sequence, drafts, ahead);
+      pool.Send();
+      std::vector<TokenId> taken;
+      for (size_t place = 0; place <= drafts.size(); ++place) {
+        const std::span<const uint32_t> mask = pool.MaskOf(sequence, place);
+        if (place >= pool.Masks(sequence)) break;
+        const std::vector<uint32_t> alone = MaskAlone(constraint, tokens);
+        ASSERT_TRUE(std::equal(mask.begin(), mask.end(), alone.begin(), alone.end()));
+        taken.push_back(AnyOf(mask, rng));
+        tokens.push_back(taken.back());
+        if (place == drafts.size() || taken.back() != drafts[place]) break;
+        ++kept;
+      }
+      if (taken.empty()) break;  // the text is complete
+      const size_t count = taken.size();
+      const bool all = count == pool.Masks(sequence) && count <= drafts.size() &&
+                       taken.back() == drafts[count - 1];
+      if (all && pool.Look(sequence) == TextState::kFinished) break;
+      for (const TokenId token : taken) pool.Accept(sequence, token);
+      pool.EndStep(rng() % 2 == 0);
+      ASSERT_FALSE(pool.Astray(sequence));
+    }
+    pool.End(sequence);
+  }
+  EXPECT_GT(ahead_drafts, 20u);
+  EXPECT_GT(kept, ahead_drafts);
+}
+
+TEST(MaskPool, EachDraftHasTheMaskOfItsOwnPlace) { WriteDraftedTexts(0); }
+TEST(MaskPool, ThreadsComputeThoseOfDraftsToo) { WriteDraftedTexts(3); }
+
+TEST(MaskPool, ATextThatFollowedARejectedDraftIsAstray) {
+  MaskPool pool({.vocab_size = kVocab});
+  const Constraint constraint = test::ConstraintOf(ConstraintKind::kRegex, "xyzw");
+  pool.Begin(1, {test::TagGrammar(constraint)}, {});
+  pool.MaskOf(1);
+  const std::vector<TokenId> ahead(pool.Ahead(1).begin(), pool.Ahead(1).end());
+  ASSERT_EQ(ahead.size(), 4u);
+  pool.Draft(1, ahead, true);
+  pool.MaskOf(1, 4);
+  EXPECT_EQ(pool.Masks(1), 4u);
+  EXPECT_EQ(pool.Look(1), TextState::kFinished);
+  EXPECT_TRUE(pool.Astray(1));
+  pool.Accept(1, ahead[0]);
+  EXPECT_TRUE(pool.Astray(1));  // the others have not come
+  pool.Accept(1, 0);
+  EXPECT_TRUE(pool.Astray(1));
+}
+
+TEST(MaskPool, NothingIsAheadWithoutTheFlag) {
+  MaskPool pool({.vocab_size = kVocab, .looks_ahead = false});
+  pool.Begin(1, {test::TagGrammar(test::ConstraintOf(ConstraintKind::kRegex, "xyzw"))}, {});
+  pool.MaskOf(1);
+  EXPECT_TRUE(pool.Ahead(1).empty());
+}
+
 TEST(MaskPool, AMaskStaysUntilATokenIsAccepted) {
   MaskPool pool({.vocab_size = kVocab});
   pool.Begin(1, {test::TagGrammar(test::TagConstraints()[0])}, {});

@@ -7,6 +7,7 @@
 
 #include "tests/support/tag_reference.h"
 #include "tests/worker/engine/engine_harness.h"
+#include "worker/runner/step_masks.h"
 
 namespace quire::test {
 namespace {
@@ -54,12 +55,14 @@ Submit RandomConstrained(const Harness& harness, std::mt19937_64& rng, uint64_t 
 // With rows for few of the requests.
 TEST(ConstrainedEngine, EqualsTheReferenceAmongNeighbours) {
   int64_t rows = 0;
+  uint64_t forced = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     std::mt19937_64 rng(seed);
     HarnessOptions options = Constrained(1 + static_cast<int>(seed % 2));
     options.engine.max_num_seqs = 4;
     options.engine.page_count = 90;
     options.engine.max_num_batched_tokens = 8 + static_cast<int32_t>(rng() % 30);
+    options.engine.forced_tokens = seed % 4 != 0;
     Harness harness(options);
     std::vector<Submit> submits;
     for (uint64_t request = 1; request <= 8; ++request) {
@@ -75,10 +78,123 @@ TEST(ConstrainedEngine, EqualsTheReferenceAmongNeighbours) {
     EXPECT_EQ(harness.masks().size(), 0u);
     EXPECT_EQ(harness.masks().bytes(), 0u);
     harness.ExpectBooksBalance();
-    rows += static_cast<int64_t>(harness.engine().totals().constrained_rows);
+    const EngineTotals& totals = harness.engine().totals();
+    rows += static_cast<int64_t>(totals.constrained_rows);
+    EXPECT_TRUE(options.engine.forced_tokens || totals.forced_tokens == 0);
+    forced += totals.accepted_forced_tokens;
     if (HasFailure()) return;
   }
   EXPECT_GT(rows, 0);
+  EXPECT_GT(forced, 0u);
+}
+
+// --- tokens that the grammar forces
+
+constexpr const char kMostlyForced[] = "[a-c]xyzwvuxyzwvu[0-9]stutsutsut[a-c]";
+
+TEST(ForcedTokens, TakeFewerStepsForTheSameAnswer) {
+  std::vector<TokenId> tokens[2];
+  std::map<uint32_t, std::vector<float>> logprobs[2];
+  uint64_t steps[2] = {};
+  for (const bool forced : {false, true}) {
+    HarnessOptions options = Constrained();
+    options.engine.forced_tokens = forced;
+    Harness harness(options);
+    Submit submit = harness.MakeSubmit(1, {1, 2, 3}, 60);
+    submit.constraint = ConstraintOf(ConstraintKind::kRegex, kMostlyForced);
+    submit.sampling.logprobs = 2;
+    submit.sampling.frequency_penalty = 0.5f;
+    harness.Send(submit);
+    harness.RunFor(0);
+    const EngineTotals& totals = harness.engine().totals();
+    tokens[forced] = harness.answer(1).tokens;
+    logprobs[forced] = harness.answer(1).logprobs;
+    steps[forced] = totals.steps;
+    EXPECT_EQ(harness.answer(1).ended.at(0).reason, EndReason::kStop);
+    // Of each run its first token is sampled as ever; it shows the others.
+    EXPECT_EQ(totals.forced_tokens, forced ? 11u + 9 : 0u);
+    EXPECT_EQ(totals.accepted_forced_tokens, totals.forced_tokens);
+    EXPECT_EQ(totals.draft_tokens, 0u);
+    EXPECT_EQ(harness.answer(1).ended[0].usage.draft_tokens, 0u);
+    harness.ExpectBooksBalance();
+  }
+  EXPECT_EQ(tokens[1].size(), 25u);
+  EXPECT_EQ(tokens[0], tokens[1]);
+  EXPECT_EQ(logprobs[0], logprobs[1]);
+  EXPECT_EQ(steps[0], steps[1] + 20);
+}
+
+// Limits, windows, stops, bans, the end of the grammar and resumes, at every place of a run.
+TEST(ForcedTokens, EverythingMayEndInsideARun) {
+  const HarnessOptions options = Constrained();
+  Submit submit = Harness(options).MakeSubmit(1, {1, 2, 3}, 60);
+  submit.constraint = ConstraintOf(ConstraintKind::kRegex, "[a-c]xyzwvutsrq");
+  const ReferenceAnswer whole = TagAnswer(TagModelOf(options.engine), submit, 0, 0);
+  ASSERT_EQ(whole.tokens.size(), 11u);
+  for (size_t place = 1; place <= whole.tokens.size(); ++place) {
+    Submit limited = submit;
+    limited.sampling.max_tokens = static_cast<int32_t>(place);
+    Submit stopped = submit;
+    stopped.sampling.stop_token_ids = {whole.tokens[place - 1]};
+    Submit late = stopped;  // and may not come sooner
+    late.sampling.min_tokens = static_cast<int32_t>(place) - 1;
+    Submit resumed = submit;
+    const auto end = whole.tokens.begin() + static_cast<ptrdiff_t>(place);
+    resumed.choices[0].outputs.assign(whole.tokens.begin(), end);
+    Submit slow = submit;
+    slow.initial_window = static_cast<uint32_t>(place);
+    Submit forks = submit;
+    forks.choices.resize(3);
+    for (const Submit& one : {limited, stopped, late, resumed, forks}) {
+      Harness harness(options);
+      harness.Send(one);
+      harness.RunFor(0);
+      ExpectConstrained(TagModelOf(options.engine), one, harness.answer(1));
+      harness.ExpectBooksBalance();
+    }
+    Harness harness(options);
+    harness.Send(slow);
+    harness.RunFor(0);
+    EXPECT_EQ(harness.answer(1).tokens.size(), place);
+    harness.GrantUpTo(1, 60);
+    harness.RunFor(0);
+    ExpectConstrained(TagModelOf(options.engine), submit, harness.answer(1));
+    Submit banned = submit;
+    banned.sampling.bad_words = {{whole.tokens[place - 1]}};
+    if (place == 1) continue;  // there are others
+    Harness bans(options);
+    bans.Send(banned);
+    bans.RunFor(0);
+    EXPECT_EQ(bans.answer(1).tokens.size(), place - 1);
+    EXPECT_EQ(bans.answer(1).ended.at(0).message,
+              "constraint: no token that it allows is left after " + std::to_string(place - 1) +
+                  " tokens by bad_words; leave these out");
+  }
+}
+
+// Masks of drafts are bounded: rows beyond that many go on one by one.
+TEST(ForcedTokens, AStepHasNoMoreThanTheLimit) {
+  HarnessOptions options = Constrained();
+  options.engine.max_num_seqs = 12;
+  options.engine.max_num_batched_tokens = 512;
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += static_cast<char>('d' + i % 20);
+  Harness harness(options);
+  for (uint64_t request = 1; request <= 12; ++request) {
+    Submit submit = harness.MakeSubmit(request, {1, 2, 3}, 60);
+    submit.constraint = ConstraintOf(ConstraintKind::kRegex, text);
+    harness.Send(submit);
+  }
+  harness.RunFor(0);
+  for (uint64_t request = 1; request <= 12; ++request) {
+    EXPECT_EQ(TagText(harness.answer(request).tokens), text);
+  }
+  const EngineTotals& totals = harness.engine().totals();
+  static_assert(kMaxMaskedDrafts == 8 * kMaxDraftTokens);
+  EXPECT_EQ(totals.accepted_forced_tokens, totals.forced_tokens);
+  EXPECT_GE(totals.forced_tokens, 12u * 31);
+  // 12 rows of up to 32 drafts are more than one step may have.
+  EXPECT_GE(totals.steps, 4u);
 }
 
 TEST(ConstrainedEngine, ThreadsChangeNothing) {

@@ -254,11 +254,12 @@ inline std::vector<TokenId> RandomPrompt(std::mt19937_64& rng, size_t length, in
   return prompt;
 }
 
-// The answer of an engine that serves this request alone, in one chunk.
+// The answer of an engine that serves this request alone, in one chunk, token by token.
 inline Answer Solo(HarnessOptions options, const Submit& submit) {
   options.max_in_flight = 1;
   options.step_micros = nullptr;
   options.engine.drafter = nullptr;
+  options.engine.forced_tokens = false;
   options.engine.max_num_batched_tokens = options.engine.max_model_len;
   options.engine.page_count = 4096;
   Harness harness(options);

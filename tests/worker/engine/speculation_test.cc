@@ -178,15 +178,16 @@ TEST_P(SpeculationTest, WrongDraftsStopAndAreProbedAgain) {
   EXPECT_GE(totals.draft_rows, 8u + 220 / 32 - 2);
 }
 
-// Constrained rows and beams have none; all others do, whatever they sample with.
-TEST_P(SpeculationTest, ConstrainedRowsAreNotDraftedFor) {
+// Beams and rows with a budget of thoughts have none; all others do, whatever they sample with.
+TEST_P(SpeculationTest, BeamsAndThoughtsAreNotDraftedFor) {
   GuessDrafter drafter(0, 64);
   HarnessOptions options = Drafting(drafter);
   options.mask_threads = 0;
   Harness harness(options);
-  Submit submit = Long(harness);
-  submit.constraint = TagConstraints().front();
-  harness.Send(submit);
+  Submit thinks = Long(harness);
+  thinks.thought_budget =
+      std::make_shared<const ThoughtBudget>(ThoughtBudget{2, true, false, {}, {{40}}, {12, 13}});
+  harness.Send(thinks);
   Submit beams = Long(harness, 2);
   beams.sampling = SamplingParams();
   beams.sampling.max_tokens = 20;
@@ -196,6 +197,49 @@ TEST_P(SpeculationTest, ConstrainedRowsAreNotDraftedFor) {
   EXPECT_EQ(harness.answer(1).ended.size(), 1u);
   EXPECT_EQ(harness.answer(2).ended.size(), 1u);
   EXPECT_EQ(harness.engine().totals().draft_rows, 0u);
+}
+
+// Each position of a draft has the mask of its own place in the text.
+TEST_P(SpeculationTest, ConstrainedRowsAreDraftedFor) {
+  uint64_t accepted = 0;
+  uint64_t rejected = 0;
+  for (const bool forced : {false, true}) {
+    for (const uint64_t wrong_in : {uint64_t{0}, uint64_t{3}}) {
+      GuessDrafter drafter(wrong_in, 64);
+      HarnessOptions options = Drafting(drafter);
+      options.mask_threads = GetParam() - 1;
+      options.engine.forced_tokens = forced;
+      Harness harness(options);
+      std::vector<Submit> submits;
+      for (const Constraint& constraint : TagConstraints()) {
+        submits.push_back(Long(harness, submits.size() + 1));
+        submits.back().constraint = constraint;
+        submits.back().sampling.logprobs = 2;
+        Submit plain = submits.back();
+        const Answer solo = Solo(options, plain);
+        drafter.Know(plain.sampling.seed, 0, solo.tokens);
+      }
+      for (const Submit& submit : submits) harness.Send(submit);
+      harness.RunFor(10'000'000);
+      for (const Submit& submit : submits) {
+        const Answer solo = Solo(options, submit);
+        const Answer& answer = harness.answer(submit.key.request.value());
+        EXPECT_EQ(answer.tokens, solo.tokens);
+        EXPECT_EQ(answer.logprobs, solo.logprobs);
+        ASSERT_EQ(answer.ended.size(), 1u);
+        EXPECT_EQ(answer.ended[0].reason, solo.ended.at(0).reason) << answer.ended[0].message;
+      }
+      const EngineTotals& totals = harness.engine().totals();
+      accepted += totals.accepted_draft_tokens;
+      rejected += totals.draft_tokens - totals.accepted_draft_tokens;
+      EXPECT_EQ(totals.forced_tokens > 0, forced);
+      EXPECT_EQ(harness.masks().size(), 0u);
+      EXPECT_EQ(harness.masks().bytes(), 0u);
+      harness.ExpectBooksBalance();
+    }
+  }
+  EXPECT_GT(accepted, 20u);
+  EXPECT_GT(rejected, 10u);
 }
 
 INSTANTIATE_TEST_SUITE_P(StepsInFlight, SpeculationTest, testing::Values(1, 2));

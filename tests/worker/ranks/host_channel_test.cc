@@ -9,6 +9,7 @@
 
 #include "kernels/collectives/futex.h"
 #include "worker/ranks/rank_messages.h"
+#include "worker/runner/step_masks.h"
 
 namespace quire {
 namespace {
@@ -125,8 +126,13 @@ TEST(RankMessages, MasksComeBackAsTheyWereAndDamageIsSaid) {
   for (size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_FALSE(DecodeRankMasks(std::span(bytes).first(size), limits, back).ok()) << size;
   }
-  limits.max_rows = 1;
-  EXPECT_FALSE(DecodeRankMasks(bytes, limits, back).ok()) << "more rows than there are";
+  // One for each row, and as many for their drafts as a step may have.
+  const size_t most = 2 + kMaxMaskedDrafts;
+  for (const size_t count : {most, most + 1}) {
+    EncodeRankMasks({std::vector<uint64_t>(count, 7), std::vector<uint32_t>(2 * count)}, bytes);
+    EXPECT_EQ(DecodeRankMasks(bytes, limits, back).ok(), count == most);
+  }
+  EncodeRankMasks(masks, bytes);
   limits = {};
   limits.max_rows = 2;
   limits.vocab_size = 65;

@@ -255,6 +255,12 @@ TEST(RankGroup, ConstrainedRowsAreConstrainedOnEveryRank) {
       EXPECT_EQ(fleet.Finish(1), constrained) << ShapeName(shape);
       EXPECT_EQ(fleet.Finish(2), Undisturbed(2)) << ShapeName(shape);
       EXPECT_EQ(fleet.Finish(3), Undisturbed(3, constraint)) << ShapeName(shape);
+      // Several tokens in one step, each with a mask of its own.
+      const Constraint forced = ConstraintOf(ConstraintKind::kRegex, "([a-c]xyzwvu[0-9]ts){4}");
+      fleet.Send(4, forced);
+      fleet.Send(5, forced);
+      EXPECT_EQ(fleet.Finish(4), Undisturbed(4, forced)) << ShapeName(shape);
+      EXPECT_EQ(fleet.Finish(5), Undisturbed(5, forced)) << ShapeName(shape);
       EXPECT_EQ(WhyOf(fleet.metrics), "");
     }
     ExpectNothingLeft();

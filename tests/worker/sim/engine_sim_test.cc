@@ -64,6 +64,8 @@ TEST(EngineSim, EveryPromiseIsKeptUnderEverySeed) {
                            "probes",
                            "beam searches",
                            "constrained rows",
+                           "forced",
+                           "accepted of the forced",
                            "drafted",
                            "accepted of the drafted",
                            "snapshots in parts",

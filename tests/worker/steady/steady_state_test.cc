@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "common/runtime/asio_executor.h"
+#include "tests/support/tag_grammar.h"
 #include "tests/support/tag_runner.h"
 #include "tests/worker/steady/allocation_counter.h"
 #include "tests/worker/steady/steady_world.h"
@@ -32,8 +33,13 @@ class ExemptProgram final : public WrappedProgram {
 };
 
 struct TagWorld {
-  explicit TagWorld(int max_in_flight, int64_t pages_per_row = 0) {
+  explicit TagWorld(int max_in_flight, int64_t pages_per_row = 0, MaskPool* masks = nullptr) {
     options.max_in_flight = max_in_flight;
+    options.masks = masks;
+    // No token writes its last letter, so that it never ends.
+    if (masks != nullptr) {
+      options.grammar = TagGrammar(ConstraintOf(ConstraintKind::kRegex, "([a-z]|[0-9]{2})*Z"));
+    }
     options.cache_kinds = {{0, 1}, {33, 2}};
     if (pages_per_row == 0) pages_per_row = (options.max_model_len / 16 + 1) * 3;
     options.page_count = options.rows * pages_per_row;
@@ -65,6 +71,26 @@ TEST_P(SteadyStateTest, AStepOfRunningRowsAllocatesNothing) {
   EXPECT_GT(world.tops, 1000u);
   EXPECT_GT(world.stored, 1000u);  // blocks filled up and were published
   world.engine->CheckInvariants();
+}
+
+// On the engine's thread and on those that compute masks; the library's own memory is not counted.
+TEST_P(SteadyStateTest, NeitherDoesOneOfConstrainedRows) {
+  for (const int threads : {0, 2}) {
+    MaskPool masks({.threads = threads, .vocab_size = SteadyOptions().vocab_size});
+    TagWorld tag(GetParam(), 0, &masks);
+    SteadyWorld& world = *tag.world;
+    world.Submit();
+    world.WarmUp(60);
+    world.tokens = 0;
+    const int64_t allocations = CountAllocations([&] {
+      for (int round = 0; round < 100; ++round) world.Step();
+    });
+    EXPECT_EQ(allocations, 0);
+    EXPECT_GE(world.tokens, size_t{256} * 50);
+    EXPECT_EQ(world.engine->totals().constrained_rows,
+              world.engine->totals().generated_tokens - world.engine->totals().discarded_tokens);
+    EXPECT_EQ(masks.size(), 256u);
+  }
 }
 
 // Rows that leave change the others' places in plans, results and outputs.

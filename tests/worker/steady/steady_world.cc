@@ -66,6 +66,7 @@ SteadyWorld::SteadyWorld(kernels::LoadedProgram& program, const SteadyOptions& s
   engine_options.model_id = "steady";
   engine_options.vocab_size = options.vocab_size;
   engine_options.metrics = &engine_metrics;
+  engine_options.masks = options.masks;
   int32_t groups = 0;
   for (const CacheKindShape& kind : options.cache_kinds) groups += kind.groups;
   CpuRunnerOptions runner_options;
@@ -79,6 +80,7 @@ SteadyWorld::SteadyWorld(kernels::LoadedProgram& program, const SteadyOptions& s
       .page_count = options.page_count,
       .vocab_size = options.vocab_size};
   runner_options.max_in_flight = options.max_in_flight;
+  runner_options.masks = options.masks;
   runner_options.now_us = [] { return int64_t{0}; };
   runner = std::make_unique<CpuRunner>(program, runner_options);
   engine = std::make_unique<Engine>(engine_options, *runner, progress);
@@ -89,7 +91,12 @@ void SteadyWorld::Submit() {
     engine->Apply(WatchCommand{RouterInstance(router)}, now_us);
   }
   for (uint64_t request = 1; request <= static_cast<uint64_t>(options.rows); ++request) {
-    engine->Apply(SteadyAsk(request, options), now_us);
+    SubmitCommand command = SteadyAsk(request, options);
+    if (options.grammar != nullptr) {
+      command.submit.constraint.kind = ConstraintKind::kRegex;
+      command.grammar = options.grammar;
+    }
+    engine->Apply(std::move(command), now_us);
   }
 }
 

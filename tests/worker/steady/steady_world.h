@@ -5,7 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "common/grammar/grammar.h"
 #include "kernels/backend.h"
+#include "worker/constrain/mask_pool.h"
 #include "worker/engine/engine.h"
 #include "worker/runner/cpu_runner.h"
 
@@ -20,6 +22,8 @@ struct SteadyOptions {
   int max_in_flight = 1;
   int64_t page_count = 0;
   std::vector<CacheKindShape> cache_kinds;
+  MaskPool* masks = nullptr;                                  // outlives the world
+  std::shared_ptr<const grammar::Grammar> grammar = nullptr;  // of all rows, with masks
 };
 
 // Of one of three routers: greedy or drawn, with every cut, penalties, biases, bans, logprobs, stop
