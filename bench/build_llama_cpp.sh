@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Builds the tools of llama.cpp that the benches of the CPU need, as vendored in the source package
 # of llama-cpp-python, into .cache/llama.cpp: the peer of ./dev bench cpu, the quantiser of its
-# models, and the measure of its own error. Release, native, CPU only.
+# models, and the measure of its own error; or the tools that are named. Release, native, CPU only.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 VERSION=${LLAMA_CPP_PYTHON_VERSION:-0.3.36}
 DIR=$PWD/.cache/llama.cpp
 BIN=$DIR/build-$VERSION/bin
-TOOLS=(llama-bench llama-batched-bench llama-quantize llama-perplexity llama-server)
+TOOLS=("$@")
+[ $# != 0 ] || TOOLS=(llama-bench llama-batched-bench llama-quantize llama-perplexity)
 missing=0
 for tool in "${TOOLS[@]}"; do [ -x "$BIN/$tool" ] || missing=1; done
 if [ $missing = 0 ]; then echo "$BIN"; exit 0; fi

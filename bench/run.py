@@ -339,6 +339,17 @@ def bench_constraints(args):
                            "results": table})
 
 
+def bench_constrained(args):
+    """Constrained answers over HTTP: against llama.cpp's grammars in turns, and what is added to the first token."""
+    import constrained
+    folder = constrained.peer_folder()
+    body = {"model": "gemma3-270m Q4_K_M", "unit": "tokens/s of whole requests at temperature 1, at most "
+            f"{constrained.TOKENS} tokens each", "threads": os.cpu_count(),
+            "peer": folder.parent.name.replace("build-", "llama-server as vendored in llama-cpp-python ")}
+    body["first token on a kept grammar, ms more than without"] = constrained.first_token(str(gemma()), 8 * args.cycles, spread)
+    record("constrained", {**body, "results": constrained.against_llama(folder, str(gemma()), args.cycles, spread)})
+
+
 def bench_dialects(args):
     """Speed of the parser of answers on one core, by dialect: MB/s in large pieces, microseconds for a delta of 4 bytes."""
     runs = [last_json([BIN / "quire-bench-dialect"]) for _ in range(args.cycles)]

@@ -19,6 +19,8 @@ BENCHES = {
     "activations": Bench("activations", ("kernels/cpu",)),
     "serve": Bench("serve", (*CPU, *ENGINE, *ROUTER, *WIRE)),
     "speculation": Bench("speculation", ("worker/draft", *CPU, *ENGINE)),
+    "constraints": Bench("constraints", ("common/grammar", "common/text/bridge", "worker/constrain", *CPU, *ENGINE)),
+    "constrained": Bench("constrained", ("common/grammar", "common/text/bridge", "worker/constrain", *CPU, *ENGINE)),
     "adapters": Bench("adapters", ("worker/adapters", *CPU, *ENGINE)),
     "start": Bench("start", ("worker/load", "worker/main.cc", "worker/loaded_worker.cc", "cli/serve/serve.cc")),
     "sampling": Bench("sampling", ("kernels/sampling", "worker/sample")),
@@ -43,5 +45,6 @@ BENCHES = {
     "faults": Bench("faults", ("router/dispatch", "router/link", "router/fleet", *WIRE),
                     "./dev pytest tests/fault/faults_test.py --long --record"),
     "plane": Bench("plane", ("deploy/helm", "router/discovery"), "./dev pytest tests/plane/control_plane_test.py --record"),
+    "maskbench": Bench("maskbench", ("common/grammar", "common/text/bridge"), "python3 bench/maskbench.py FOLDER"),
     "soak": Bench("soak", ("router", "worker"), "./dev pytest tests/process/soak_test.py --long --record"),
 }

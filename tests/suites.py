@@ -62,7 +62,7 @@ SUITES = [
     tests("traces", BOTH, 0.4, "tests/traces"),
     tests("page", BOTH, 0.5, "tests/page"),
     tests("edge", BOTH, 0.4, "tests/process/edge_test.py"),
-    tests("structured", BOTH, 0.5, "tests/process/structured_test.py"),
+    tests("structured", BOTH, 1.5, "tests/process/structured_test.py", "tests/process/structured_random_test.py"),
     tests("proxies", BOTH, 0.2, "tests/process/proxies_test.py"),
     tests("attack", BOTH, 2.0, "tests/attack", alone=True),
     tests("discovery", BOTH, 0.5, "tests/process/discovery_test.py"),

@@ -383,7 +383,7 @@ absl::Status MaskPool::FollowDrafts(Text& text) {
     }
     grammar::Matcher& matcher = copy == nullptr ? *text.matcher : *copy;
     absl::Status status = matcher.Accept({&draft, 1});
-    if (copy == nullptr) ++text.followed;
+    if (copy == nullptr && certain) ++text.followed;
     if (status.ok() && matcher.Finished()) {
       text.state = TextState::kFinished;
       return absl::OkStatus();

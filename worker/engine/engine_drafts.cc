@@ -131,7 +131,7 @@ void Engine::State::CommitDrafted(Choice& choice, const PlannedRow& row,
     ++totals.discarded_tokens;
     return;
   }
-  NoteDrafts(choice, drafts.size(), taken - 1);
+  NoteDrafts(choice, drafts.size(), std::min(taken, accepted));
   for (size_t i = 0; i < taken; ++i) {
     QUIRE_CHECK_MSG(!choice.ended, "a sample behind the end of its choice is taken");
     CommitSample(choice, samples[i], before + static_cast<int64_t>(i) + 1, now_us);
