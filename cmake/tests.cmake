@@ -178,9 +178,7 @@ if(TARGET quire-worker)
 endif()
 quire_test(worker/steady COMPUTES RELEASE DEPS worker/engine worker/model kernels/collectives LIBS quire_test_support)
 quire_test(worker/records DEPS worker/records)
-quire_test(worker/rpc ASAN_MINUTES 0.5
-  THREADS * -ServerTlsTest*  # OpenSSL under gRPC's library is not instrumented
-  DEPS worker/rpc LIBS quire_test_support)
+quire_test(worker/rpc ASAN_MINUTES 0.5 THREADS * DEPS worker/rpc LIBS quire_test_support)
 quire_test(worker/device RELEASE DEPS worker/device)
 # Libraries that stand in for the driver and for the plugin, each with something else wrong.
 function(quire_fake folder name source)
@@ -255,12 +253,11 @@ quire_test(router/messages DEPS router/messages)
 quire_test(router/ollama DEPS router/ollama)
 quire_test(router/http ASAN_MINUTES 0.5 THREADS * DEPS router/http)
 quire_test(router/grpc ASAN_MINUTES 0.5 THREADS * DEPS router/grpc/oip)
-quire_test(router/front BOTH NOT_QUICK MINUTES 1.0 ASAN_MINUTES 1.0
-  THREADS * -TlsEdge.GrpcGoesThroughTheGuardToo  # OpenSSL under gRPC's library is not instrumented
+quire_test(router/front BOTH NOT_QUICK MINUTES 1.0 ASAN_MINUTES 1.0 THREADS *
   DEPS router/front router/grpc/oip)
 quire_test(router/config DEPS router)
 quire_test(library DEPS library)
-quire_test(cli/pull DEPS cli/pull)
+quire_test(cli/pull THREADS * DEPS cli/pull)
 quire_test(cli RELEASE DEPS cli)
 if(TARGET test_cli AND TARGET fake_nvml_libnvidia-ml.so.1)
   add_dependencies(test_cli fake_nvml_libnvidia-ml.so.1)
