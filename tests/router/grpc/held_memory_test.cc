@@ -165,9 +165,11 @@ TEST(HeldMemory, ConnectionsAndCallsTakeNoMoreThanIsCounted) {
     void WantsToSend() override {}
     void GiveUp() override {}
   } nowhere;
-  // The smallest entries fill the table with the most of them.
+  // The smallest entries fill the table with the most of them, and one is referred to by as many
+  // fields as a block may have.
   std::string full = Block(Post(kWatch));
   for (int i = 0; i < 124; ++i) full += std::string("\x40\x01") + "a" + std::string(1, '\0');
+  full += std::string(1700, '\xbe');
   const std::string hello =
       kPreface + Frame(kSettings, 0, 0, "") + Frame(kHeaders, kEndHeaders, 1, full);
   const size_t before = allocated();
@@ -185,8 +187,11 @@ TEST(HeldMemory, ConnectionsAndCallsTakeNoMoreThanIsCounted) {
   first.pipeline.mode = FakePipeline::Mode::kManual;
   first.Say(Call(1));
   std::string calls;
+  const std::string smallest = std::string("\x40\x01") + "a" + std::string(1, '\0');
   for (uint32_t i = 1; i <= kCalls; ++i) {
-    calls += Headers(2 * i + 1, Post(kReflection)) + Data(2 * i + 1, "\0");
+    calls += Frame(kHeaders, kEndHeaders, 2 * i + 1,
+                   Block(Post(kReflection)) + smallest + std::string(100, '\xbe'));
+    calls += Data(2 * i + 1, "\0");
   }
   const size_t counted_before = first.services.memory->bytes(), calls_before = allocated();
   first.Say(calls);
