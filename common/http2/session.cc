@@ -16,6 +16,18 @@ constexpr size_t kMostSentHeaderBytes = 48u << 10;
 
 }  // namespace
 
+void IncomingBlock::Clear() {
+  for (nghttp2_rcbuf* buffer : held_) nghttp2_rcbuf_decref(buffer);
+  constexpr size_t kKeptFields = 64;  // of most requests
+  const bool large = fields_.capacity() > kKeptFields;
+  held_.clear();
+  fields_.clear();
+  if (large) Release(held_);
+  if (large) Release(fields_);
+  bytes_ = 0;
+  too_large_ = false;
+}
+
 std::optional<std::string_view> Find(Headers headers, std::string_view name) {
   for (const Header& header : headers) {
     if (header.name == name) return header.value;

@@ -15,7 +15,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "common/http2/session.h"
-#include "common/release.h"
 
 namespace quire::http2 {
 
@@ -90,17 +89,7 @@ class KeptHeaders {
 class IncomingBlock {
  public:
   ~IncomingBlock() { Clear(); }
-  void Clear() {
-    for (nghttp2_rcbuf* buffer : held_) nghttp2_rcbuf_decref(buffer);
-    constexpr size_t kKeptFields = 64;  // of most requests
-    const bool large = fields_.capacity() > kKeptFields;
-    held_.clear();
-    fields_.clear();
-    if (large) Release(held_);
-    if (large) Release(fields_);
-    bytes_ = 0;
-    too_large_ = false;
-  }
+  void Clear();
   void Add(nghttp2_rcbuf* name, nghttp2_rcbuf* value, size_t most) {
     const Header field{.name = ViewOf(name), .value = ViewOf(value)};
     bytes_ += SizeOf(field);
