@@ -9,6 +9,7 @@
 
 #include "common/config/schema.h"
 #include "common/status.h"
+#include "router/batches/limits.h"
 #include "router/core/request_limits.h"
 #include "router/discovery/kubernetes_source.h"
 #include "router/fleet/pools.h"
@@ -54,6 +55,8 @@ struct RouterConfig {
   config::Bytes max_tenant_memory{0};
   config::Bytes max_connection_memory{0};
   config::Bytes responses_store{0};
+  std::string batches_dir;  // empty: files and batches are not served
+  batches::Limits batches;
   std::vector<std::string> cors_allow_origins;
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> trusted_proxies;

@@ -153,6 +153,47 @@ void AddMemoryFlags(config::Schema& schema, RouterConfig& c) {
               .max = kMostBytes});
 }
 
+void AddBatchFlags(config::Schema& schema, RouterConfig& c) {
+  schema.Group("Batches");
+  schema.Add({.name = "batches-dir",
+              .help = "Folder for OpenAI's /v1/files and /v1/batches: what clients upload, and the "
+                      "results. Routers may share it; it is made where it is not there.",
+              .target = &c.batches_dir,
+              .value_name = "DIR",
+              .default_text = "none: they are not served"});
+  schema.Add({.name = "max-batch-files-bytes",
+              .help = "Size of that folder, results included. One tenant may have a half, as of "
+                      "the files and batches below.",
+              .target = config::InBytes(&c.batches.max_file_bytes),
+              .min = 1024,
+              .max = 1024 * kMostBytes});
+  schema.Add({.name = "max-batch-files",
+              .help = "Files of all tenants, results included.",
+              .target = &c.batches.max_files,
+              .min = 2,
+              .max = 1 << 20});
+  schema.Add({.name = "max-batch-lines",
+              .help = "Requests of one batch.",
+              .target = &c.batches.max_lines,
+              .min = 1,
+              .max = 1'000'000});
+  schema.Add({.name = "max-open-batches",
+              .help = "Batches of all tenants that wait or run.",
+              .target = &c.batches.max_open,
+              .min = 2,
+              .max = 1 << 14});
+  schema.Add({.name = "max-running-batches",
+              .help = "Batches that this router runs at once.",
+              .target = &c.batches.max_running,
+              .min = 1,
+              .max = 64});
+  schema.Add({.name = "max-batch-in-flight",
+              .help = "Requests of one batch that are under way at once.",
+              .target = &c.batches.max_in_flight,
+              .min = 1,
+              .max = 1024});
+}
+
 void AddTimeFlags(config::Schema& schema, RouterConfig& c) {
   schema.Add({.name = "header-timeout",
               .help = "Time for a request's headers to come.",
@@ -217,6 +258,7 @@ void AddLimitFlags(config::Schema& schema, RouterConfig& config) {
   AddMemoryFlags(schema, config);
   AddTimeFlags(schema, config);
   AddRequestLimitFlags(schema, config);
+  AddBatchFlags(schema, config);
 }
 
 }  // namespace quire

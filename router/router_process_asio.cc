@@ -11,6 +11,7 @@
 #include "common/metrics/process_metrics.h"
 #include "common/runtime/asio_executor.h"
 #include "router/admin/admin_routes.h"
+#include "router/batch_service.h"
 #include "router/chat/bundle_text.h"
 #include "router/client_memory.h"
 #include "router/discovery/fetch_asio.h"
@@ -96,7 +97,7 @@ struct RouterProcess::State {
   void Drain();
   void AwaitEnd();
   void Leave();
-  void CancelCalls();
+  void CancelCalls() { grpc->CancelCalls(); }
   void After(Micros delay, void (State::*step)());
 
   const RouterConfig& config;
@@ -105,6 +106,7 @@ struct RouterProcess::State {
   Metrics metrics;
   EdgeMetrics counters;
   LimitCounters limit_counters;
+  batches::BatchMetrics batch_metrics{metrics};
   const ClientMemory memory;
   std::unique_ptr<responses::Store> kept_responses;  // used with --responses-store
   trace::TraceMetrics trace_metrics;
@@ -132,6 +134,7 @@ struct RouterProcess::State {
   std::unique_ptr<WorkerMetrics> worker_metrics;
   std::unique_ptr<RecentText> recent_metrics;
   std::unique_ptr<HttpServices> http_services;
+  std::unique_ptr<BatchService> batches;  // with --batches-dir
   std::unique_ptr<GrpcServices> grpc_services;
   std::unique_ptr<InferenceServer> grpc;
   std::unique_ptr<Front> front;
@@ -161,11 +164,13 @@ absl::Status RouterProcess::Start() { return state_->Start(); }
 
 int RouterProcess::Run() {
   state_->executor.Run();
+  if (state_->batches != nullptr) state_->batches->Stop();
   state_->background.Stop();  // the code that it runs reads services, keys and methods
   state_->metrics_front.reset();
   state_->admin_front.reset();
   state_->front.reset();
   state_->grpc.reset();
+  state_->batches.reset();
   state_->discovery.reset();
   state_->serve_line.reset();
   state_->loading.reset();
@@ -244,6 +249,7 @@ absl::Status RouterProcess::State::Start() {
                          WorkerDiscovery::Make(config, executor, discovery_runtime, metrics));
   if (config.serve_fd >= 0) JoinServe();
   MakeServices();
+  QUIRE_ASSIGN_OR_RETURN(batches, BatchService::Make(config, *http_services, *keys, batch_metrics));
   front = std::make_unique<Front>(
       executor.context(), *http_services, front_options,
       [this](EdgeStream stream, std::string first_bytes, std::function<void()> on_closed,
@@ -259,6 +265,7 @@ absl::Status RouterProcess::State::Start() {
                          {"grpc", JoinHostPort(config.front.host, front->ports()[1])},
                          {"workers", config.pipeline.workers.size()}});
   discovery->Start();
+  if (batches != nullptr) batches->Start();
   executor.Post([this] { Watch(); });
   return absl::OkStatus();
 }
@@ -447,6 +454,7 @@ void RouterProcess::State::OnSignal(int signal) {
   log.Info("draining",
            {{"signal", signal}, {"delay_ms", delay_ms}, {"requests", served().LiveRequests()}});
   http_services->leaving = true;
+  if (batches != nullptr) batches->Leave();
   if (metrics_services) metrics_services->leaving = true;
   grpc->StartDraining();
   After(delay_ms * kMicrosPerMilli, &State::Drain);
@@ -488,7 +496,5 @@ void RouterProcess::State::Leave() {
   if (grpc_has_left) return executor.Stop();
   After(kGrpcGrace, &State::CancelCalls);
 }
-
-void RouterProcess::State::CancelCalls() { grpc->CancelCalls(); }
 
 }  // namespace quire

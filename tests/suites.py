@@ -55,6 +55,7 @@ SUITES = [
     tests("models", BOTH, 0.5, "tests/process/models_test.py"),
     tests("commands", BOTH, 0.8, "tests/process/commands_test.py", "tests/process/chat_test.py"),
     tests("batch", BOTH, 0.5, "tests/process/batch_test.py"),
+    tests("http-batches", BOTH, 0.5, "tests/process/http_batches_test.py"),
     tests("library", BOTH, 0.9, "tests/library"),
     tests("quantise", BOTH, 0.4, "tests/process/quantise_test.py"),
     tests("supply", BOTH, 0.6, "tests/supply"),

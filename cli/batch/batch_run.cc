@@ -12,6 +12,15 @@
 namespace quire::cli {
 namespace {
 
+using batch::AnswerLine;
+using batch::BatchAnswer;
+using batch::BatchInput;
+using batch::BatchLine;
+using batch::BatchOutput;
+using batch::BatchRequest;
+using batch::FaultLine;
+using batch::kBatchResultPrefix;
+
 constexpr int64_t kFirstPauseMs = 500;
 constexpr int64_t kLongestPauseMs = 8000;
 constexpr auto kStopSlice = std::chrono::milliseconds(20);  // how long a stop may take
@@ -205,8 +214,9 @@ void Run::Work() {
 
 }  // namespace
 
-absl::Status RunBatch(const BatchInput& input, BatchOutput& output, const BatchOptions& options,
-                      const std::atomic<bool>& cancelled, BatchCounts& counts) {
+absl::Status RunBatch(const batch::BatchInput& input, batch::BatchOutput& output,
+                      const BatchOptions& options, const std::atomic<bool>& cancelled,
+                      BatchCounts& counts) {
   Run run(input, output, options, counts);
   QUIRE_RETURN_IF_ERROR(run.Begin());
   std::atomic<size_t> working = 0;

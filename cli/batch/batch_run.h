@@ -15,8 +15,8 @@
 #include <string>
 
 #include "cli/ask.h"
-#include "cli/batch/batch_input.h"
-#include "cli/batch/batch_output.h"
+#include "common/batch/batch_input.h"
+#include "common/batch/batch_output.h"
 #include "common/status.h"
 
 namespace quire::cli {
@@ -41,7 +41,8 @@ struct BatchOptions {
 
 // INVALID_ARGUMENT: the output is of another input. UNAVAILABLE: the server stays away. CANCELLED:
 // interrupted. `counts` is right in every case.
-absl::Status RunBatch(const BatchInput& input, BatchOutput& output, const BatchOptions& options,
-                      const std::atomic<bool>& cancelled, BatchCounts& counts);
+absl::Status RunBatch(const batch::BatchInput& input, batch::BatchOutput& output,
+                      const BatchOptions& options, const std::atomic<bool>& cancelled,
+                      BatchCounts& counts);
 
 }  // namespace quire::cli

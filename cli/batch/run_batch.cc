@@ -161,10 +161,12 @@ class BatchProgress {
 };
 
 absl::Status RunAll(const CommandInputs& inputs, RunBatchArguments& run, BatchCounts& counts) {
-  QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<BatchInput> input,
-                         BatchInput::Open(run.input, *inputs.interrupted));
-  QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<BatchOutput> output,
-                         BatchOutput::Open(run.output, *inputs.interrupted));
+  QUIRE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<batch::BatchInput> input,
+      batch::BatchInput::Open({run.input, "-i " + run.input}, {}, *inputs.interrupted));
+  QUIRE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<batch::BatchOutput> output,
+      batch::BatchOutput::Open({run.output, "-o " + run.output}, *inputs.interrupted));
   std::unique_ptr<ServedChild> child;
   // A batch that is complete needs no server.
   if (!run.model.empty() && output->done().size() < input->lines().size()) {

@@ -25,8 +25,10 @@ namespace quire {
 using HeaderList = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
-  std::string method;  // "GET"
-  std::string path;    // percent-decoded, without the query
+  std::string method;        // "GET"
+  std::string path;          // percent-decoded, without the query
+  std::string query;         // as it came, without the question mark
+  std::string content_type;  // its first 256 bytes
   std::string body;
   std::string request_id;  // from x-request-id where it is usable, else made by the session
   std::string traceparent;

@@ -10,6 +10,7 @@
 #include "router/core/result.h"
 #include "router/http/agent_routes.h"
 #include "router/http/api_request.h"
+#include "router/http/batch_routes.h"
 #include "router/http/errors.h"
 #include "router/http/fleet_view.h"
 #include "router/http/generate_call.h"
@@ -195,6 +196,14 @@ constexpr Route kRoutes[] = {
     {Access::kKey, "POST", "/v1/responses/", CancelResponse},
     {Access::kKey, "POST", "/v1/messages", CreateMessage},
     {Access::kKey, "POST", "/v1/messages/count_tokens", CountMessageTokens},
+    {Access::kKey, "POST", "/v1/files", UploadFile, "multipart/form-data"},
+    {Access::kKey, "GET", "/v1/files", ListFiles},
+    {Access::kKey, "GET", "/v1/files/", ReadFile},
+    {Access::kKey, "DELETE", "/v1/files/", DeleteFile},
+    {Access::kKey, "POST", "/v1/batches", CreateBatch},
+    {Access::kKey, "GET", "/v1/batches", ListBatches},
+    {Access::kKey, "GET", "/v1/batches/", ReadBatch},
+    {Access::kKey, "POST", "/v1/batches/", CancelBatch},
     {Access::kKey, "GET", "/v1/models", ListModels},
     {Access::kKey, "GET", "/v1/models/", OneModel},
     {Access::kKey, "POST", "/api/generate", OllamaGenerate},
@@ -363,6 +372,12 @@ void ApplyHeaders(const HttpRequest& request, GenerateRequest& out) {
   out.tracestate = request.tracestate;
   out.session = request.session;
   ApplyTenant(request.tenant, out);
+}
+
+std::string_view QueryOfTarget(std::string_view target) {
+  target = target.substr(0, target.find('#'));
+  const size_t mark = target.find('?');
+  return mark == std::string_view::npos ? std::string_view() : target.substr(mark + 1);
 }
 
 bool PathOfTarget(std::string_view target, std::string& path) {

@@ -63,6 +63,9 @@ std::optional<ApiError> ReadTimeouts(const HttpRequest& request, uint64_t& timeo
 // What else a request's headers state: trace, session and tenant.
 void ApplyHeaders(const HttpRequest& request, GenerateRequest& out);
 
+// The query of a request target, without the question mark.
+std::string_view QueryOfTarget(std::string_view target);
+
 // Percent-decodes the path of a request target and cuts the query off; a path below /openai/v1/
 // becomes one below /v1/. False: not a path.
 bool PathOfTarget(std::string_view target, std::string& path);

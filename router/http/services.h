@@ -21,6 +21,9 @@ struct RouteTable;
 namespace responses {
 class Store;
 }
+namespace batches {
+struct Service;
+}
 const RouteTable& PublicRoutes();
 
 struct HttpLimits {
@@ -69,6 +72,7 @@ struct HttpServices : EdgeServices {
   // Empty: 404.
   std::function<HttpResponse(const std::string& request_id)> request_view = nullptr;
   responses::Store* responses = nullptr;  // nullptr: no responses are kept
+  batches::Service* batches = nullptr;    // nullptr: files and batches are not served
   ModelControl* models = nullptr;         // with MachineRoutes only
   KeyRing* operators = nullptr;           // who may see fleet and metrics; nullptr: no client
   bool fleet_is_open = false;             // or everyone: on loopback, without keys

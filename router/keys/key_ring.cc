@@ -162,6 +162,27 @@ ApiError KeyRing::UnknownKey(std::string_view key, const ClientAddress& from) {
   return ApiError{ApiCode::kUnauthenticated, "the API key that was sent is not known here", "", 0};
 }
 
+std::optional<KeyRing::Tenant> KeyRing::TenantNow(const TenantProfile& then) const {
+  if (!required_) return then.name.empty() ? std::optional<Tenant>(Tenant()) : std::nullopt;
+  const std::shared_ptr<const KeyTable> table = Table();
+  Tenant narrowed;
+  for (const Tenant& key : table->Profiles()) {
+    Tenant now = key;
+    if (key->name != then.name) {
+      const Result<Tenant> named = Delegated(*table, *key, then.name);
+      if (!named.ok()) continue;
+      now = named.value();
+    }
+    if (now->models == then.models && now->highest_priority == then.highest_priority) return now;
+    if (narrowed != nullptr) continue;
+    auto both = std::make_shared<TenantProfile>(*now);
+    Narrow(then, *both);
+    narrowed = std::move(both);
+  }
+  if (narrowed == nullptr) return std::nullopt;
+  return narrowed;
+}
+
 void KeyRing::CountRequest(const Tenant& tenant) {
   if (tenant) tenants_.Count(tenant->name);
 }

@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -70,14 +71,18 @@ class KeyRing {
 
   // Counts refusals. kUnauthenticated or kPermissionDenied.
   Result<Tenant> Authenticate(const Credentials& credentials);
+  // The profile of work that was admitted as `then`, and continues without its key: that of a key
+  // with the same rights, else one that may do no more than both a key of the tenant and `then`
+  // may. nullopt: there is no key any more that may act for the tenant.
+  std::optional<Tenant> TenantNow(const TenantProfile& then) const;
   // An admitted request began.
   void CountRequest(const Tenant& tenant);
 
  private:
   std::shared_ptr<const KeyTable> Table() const;
   ApiError UnknownKey(std::string_view key, const ClientAddress& from);
-  Result<Tenant> Delegated(const KeyTable& table, const TenantProfile& gateway,
-                           std::string_view name);
+  static Result<Tenant> Delegated(const KeyTable& table, const TenantProfile& gateway,
+                                  std::string_view name);
   void OnRead(absl::StatusOr<FileContents> contents);
 
   const bool required_;

@@ -114,6 +114,14 @@ std::shared_ptr<const TenantProfile> KeyTable::Find(std::string_view key) const 
   return found == nullptr ? nullptr : found->profile;
 }
 
+std::vector<std::shared_ptr<const TenantProfile>> KeyTable::Profiles() const {
+  std::vector<std::shared_ptr<const TenantProfile>> profiles;
+  for (const Key& key : keys_) {
+    if (profiles.empty() || profiles.back() != key.profile) profiles.push_back(key.profile);
+  }
+  return profiles;
+}
+
 std::shared_ptr<const TenantProfile> KeyTable::FindTenant(std::string_view name) const {
   for (const Key& key : keys_) {
     if (key.profile->name == name) return key.profile;

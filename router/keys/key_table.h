@@ -49,6 +49,8 @@ class KeyTable {
 
   // nullptr: no such key.
   std::shared_ptr<const TenantProfile> Find(std::string_view key) const;
+  // Those of all keys, in the order of the file.
+  std::vector<std::shared_ptr<const TenantProfile>> Profiles() const;
   // What the file says of a tenant by name; nullptr: nothing.
   std::shared_ptr<const TenantProfile> FindTenant(std::string_view name) const;
 

@@ -31,13 +31,13 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(clients):
+def served(clients, tmp_path_factory):
     worker_command = [BIN / "quire-worker", "--model", DEMO, "--served-model-name", MODEL,
                       "--listen=127.0.0.1:0", "--http-port=0"]
     with Process(worker_command) as worker:
         wire = worker.wait_for_line("ready: ").split()[1]
         router_command = [BIN / "quire-router", f"--worker={wire}", "--port=0", "--grpc-port=0",
-                          "--ready-fd=1"]
+                          "--ready-fd=1", f"--batches-dir={tmp_path_factory.mktemp('batches')}"]
         with Process(router_command) as router:
             line = json.loads(router.wait_for_line('"listen"'))
             yield Served(*(f"127.0.0.1:{line[key].rsplit(':', 1)[1]}" for key in ("listen", "grpc")), wire)
@@ -60,6 +60,7 @@ def node(script, *arguments):
 
 CLIENTS = {  # script → its command line
     "openai_client.py": lambda at: python("venv-conformance", "openai_client.py", f"http://{at.http}", MODEL),
+    "openai_batches_client.py": lambda at: python("venv-conformance", "openai_batches_client.py", f"http://{at.http}", MODEL),
     "openai_client.mjs": lambda at: node("openai_client.mjs", f"http://{at.http}", MODEL),
     "langchain_client.py": lambda at: python("venv-langchain", "langchain_client.py", f"http://{at.http}", MODEL),
     "structured_client.py": lambda at: python("venv-structured", "structured_client.py", f"http://{at.http}", MODEL),

@@ -24,6 +24,7 @@ LIMITS = {
     "metrics_text": ("router/worker_metrics.h", "kMaxWorkerMetricsBytes"),
     "model_config": ("worker/load/model_files.h", "kMaxConfigBytes"),
     "agent_request": REQUEST,
+    "multipart": REQUEST,
     "open_inference": REQUEST,
     "quantisation": ("worker/load/model_files.h", "kMaxConfigBytes"),
     "rank_messages": ("worker/ranks/host_channel.h", "kMaxMessageBytes"),

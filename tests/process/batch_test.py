@@ -281,7 +281,7 @@ def test_two_runs_do_not_share_an_output(tmp_path):
         with Process(command) as first:
             wait_until(lambda: backend.seen, "the first run's request")
             code, said = run(command)
-            expect(code == 1 and "another quire run-batch" in said, said)
+            expect(code == 1 and "another process writes" in said, said)
             gate.set()
             expect(first.wait() == 0, first.output())
     with contextlib.suppress(FileNotFoundError):

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "common/metrics/memory_metrics.h"
+#include "router/batches/limits.h"
 #include "router/client_memory.h"
 #include "router/config.h"
 #include "router/core/edge_metrics.h"
@@ -34,6 +35,18 @@ constexpr char kRequests[] = "LimitsTest.AtTheLimitServedAndOneMoreRefusedAndCou
 constexpr char kRates[] = "Http2Guard.BurstAtTheLimitPassesAndOneMoreDoesNot";
 
 constexpr Limit kLimits[] = {
+    {"--max-batch-files-bytes", "quire_router_batch_refusals_total{limit=\"bytes\"} ",
+     "StoreTest.BytesAtTheLimitAreKeptAndOneMoreIsRefusedAndCounted"},
+    {"--max-batch-files", "quire_router_batch_refusals_total{limit=\"files\"} ",
+     "StoreTest.FilesAtTheLimitAreKeptAndOneMoreIsRefusedAndCounted"},
+    {"--max-batch-lines", "quire_router_batch_refusals_total{limit=\"lines\"} ",
+     "RunnerTest.LinesAtTheLimitRunAndOneMoreFailsTheBatch"},
+    {"--max-open-batches", "quire_router_batch_refusals_total{limit=\"open\"} ",
+     "StoreTest.OpenBatchesAtTheLimitWaitAndOneMoreIsRefusedAndCounted"},
+    {"--max-running-batches", "quire_router_batches_running ",
+     "RunnerTest.BatchesAtTheLimitRunAndATenantHasItsShare"},
+    {"--max-batch-in-flight", "quire_router_batch_lines_in_flight ",
+     "RunnerTest.RequestsAtTheLimitAreUnderWayAndNoMore"},
     {"--max-load-queue", "quire_router_load_queue_refusals_total ",
      "ShortQueue.AtTheLimitRequestsWaitAndOneMoreIsRefusedAndCounted"},
     {"--max-pull-bytes", "quire_router_pulls_too_large_total ",
@@ -245,6 +258,7 @@ TEST(LimitsCensus, TheMetricsAreTold) {
   const LimitCounters requests(metrics);
   const RouterMetrics router(metrics, "prefix-aware", false);
   const LoadingMetrics loading(metrics);
+  const batches::BatchMetrics batch_metrics(metrics);
   const responses::Store kept(1, std::make_shared<MemoryAccount>(1), metrics);
   AddMemoryMetrics(std::make_shared<MemoryAccount>(1),
                    {"quire_router_client_memory_", "clients", "the router"}, metrics);

@@ -152,6 +152,37 @@ TEST_F(KeyRingTest, AChangedFileIsInForceAndABrokenOneChangesNothing) {
   EXPECT_TRUE(Shows("quire_router_api_key_reloads_total 2"));
 }
 
+// Batches go on without their key: with the rights that it had, or fewer.
+TEST_F(KeyRingTest, WorkWithoutItsKeyHasTheRightsOfThatKeyAndNeverMore) {
+  Make(File({{"one", R"("tenant":"acme")"},
+             {"two", R"("tenant":"acme","models":["demo"],"highest_priority":3)"},
+             {"gate", R"("tenant":"gateway","delegate":true)"}}));
+  const TenantProfile narrow = *Ask("two").value();
+  ASSERT_TRUE(ring->TenantNow(narrow));
+  EXPECT_EQ((*ring->TenantNow(narrow))->models, narrow.models);
+  EXPECT_EQ((*ring->TenantNow(narrow))->highest_priority, narrow.highest_priority);
+  EXPECT_TRUE((*ring->TenantNow(*Ask("one").value()))->models.empty());
+  // A tenant that a gateway named has the gateway's key alone.
+  const TenantProfile named = *Ask("gate", "someone").value();
+  ASSERT_TRUE(ring->TenantNow(named));
+  EXPECT_EQ((*ring->TenantNow(named))->name, "someone");
+  EXPECT_FALSE((*ring->TenantNow(named))->delegate);
+  // Its key is gone, and the other one may do less, or more.
+  files.content["keys"] = File({{"one", R"("tenant":"acme","models":["demo","other"])"}});
+  Later();
+  ASSERT_TRUE(ring->TenantNow(narrow));
+  EXPECT_EQ((*ring->TenantNow(narrow))->models, std::vector<std::string>{"demo"});
+  EXPECT_EQ((*ring->TenantNow(narrow))->highest_priority, 3);
+  EXPECT_FALSE(ring->TenantNow(named));
+  files.content["keys"] = File({{"else", R"("tenant":"beta")"}});
+  Later();
+  EXPECT_FALSE(ring->TenantNow(narrow));
+  const KeyRing open(nullptr, metrics, log, "quire_open");
+  EXPECT_FALSE(open.TenantNow(narrow));
+  ASSERT_TRUE(open.TenantNow(TenantProfile()));
+  EXPECT_EQ(*open.TenantNow(TenantProfile()), nullptr);
+}
+
 TEST_F(KeyRingTest, LabelsAreTheFilesTenantsAndAtMostAHundred) {
   std::vector<std::pair<std::string, std::string>> keys;
   for (size_t i = 0; i <= kMaxTenantLabels; ++i) {

@@ -1,4 +1,4 @@
-#include "cli/batch/batch_input.h"
+#include "common/batch/batch_input.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,14 +9,14 @@
 #include <cstring>
 #include <map>
 
-#include "cli/batch/line_reader.h"
-#include "cli/format.h"
+#include "common/batch/line_reader.h"
 
-namespace quire::cli {
+namespace quire::batch {
 namespace {
 
 constexpr std::string_view kPaths[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses"};
-constexpr size_t kMaxShownBytes = 64;  // of a foreign word in a message
+constexpr std::string_view kNoMemory = "no_memory";  // of the hold, for the line's tree
+constexpr size_t kMaxShownBytes = 64;                // of a foreign word in a message
 
 std::string_view TextOf(const json::Object& object, std::string_view name) {
   const json::Value* value = json::Find(object, name);
@@ -35,11 +35,12 @@ BatchFault CheckCustomId(const json::Object& line, BatchRequest& request) {
   return {};
 }
 
-BatchFault CheckTarget(const json::Object& line, BatchRequest& request) {
+BatchFault CheckTarget(const json::Object& line, const std::string& only_path,
+                       BatchRequest& request) {
   const std::string_view method = TextOf(line, "method");
   if (method != "POST") {
-    return {"invalid_method",
-            "method: must be \"POST\", is \"" + PlainText(method, kMaxShownBytes) + "\""};
+    return {"invalid_method", "method: must be \"POST\", is \"" +
+                                  std::string(method.substr(0, kMaxShownBytes)) + "\""};
   }
   const std::string_view path = TextOf(line, "url");
   if (std::find(std::begin(kPaths), std::end(kPaths), path) == std::end(kPaths)) {
@@ -47,16 +48,20 @@ BatchFault CheckTarget(const json::Object& line, BatchRequest& request) {
     for (const std::string_view one : kPaths) {
       served += (served.empty() ? "" : ", ") + std::string(one);
     }
-    return {"invalid_url", "url: \"" + PlainText(path, kMaxShownBytes) +
+    return {"invalid_url", "url: \"" + std::string(path.substr(0, kMaxShownBytes)) +
                                "\" is not served in batches; use one of " + served};
+  }
+  if (!only_path.empty() && path != only_path) {
+    return {"mismatched_endpoint",
+            "url: is \"" + std::string(path) + "\", and the batch is of " + only_path};
   }
   request.path = path;
   return {};
 }
 
-BatchFault TooLong(size_t bytes) {
+BatchFault TooLong(size_t bytes, const BatchLimits& limits) {
   return {"request_too_large", "the line has " + std::to_string(bytes) + " bytes; at most " +
-                                   std::to_string(kMaxBatchLineBytes) + " can be sent"};
+                                   std::to_string(limits.max_line_bytes) + " can be sent"};
 }
 
 bool IsBlank(std::string_view text) {
@@ -70,17 +75,19 @@ std::unique_ptr<const BatchFault> Keep(BatchFault fault) {
 
 }  // namespace
 
-BatchFault ParseBatchLine(std::string_view text, BatchRequest& request) {
+BatchFault ParseBatchLine(std::string_view text, BatchRequest& request, const BatchLimits& limits) {
   request = {};
-  if (text.size() > kMaxBatchLineBytes) return TooLong(text.size());
-  absl::StatusOr<json::Value> value = json::Parse(text);
+  if (text.size() > limits.max_line_bytes) return TooLong(text.size(), limits);
+  absl::StatusOr<json::Value> value = json::Parse(text, limits.json);
+  if (absl::IsUnavailable(value.status()))
+    return {std::string(kNoMemory), "no memory for the line"};
   if (!value.ok())
     return {"invalid_json", "the line is not JSON: " + StatusMessage(value.status())};
   json::Object* line = value->if_object();
   if (line == nullptr) return {"invalid_json", "the line must be a JSON object"};
   BatchFault fault = CheckCustomId(*line, request);
   if (!fault.code.empty()) return fault;
-  fault = CheckTarget(*line, request);
+  fault = CheckTarget(*line, limits.only_path, request);
   if (!fault.code.empty()) return fault;
   json::Value* body = line->if_contains("body");
   if (body == nullptr || !body->is_object()) {
@@ -94,19 +101,21 @@ BatchFault ParseBatchLine(std::string_view text, BatchRequest& request) {
   return {};
 }
 
-absl::StatusOr<std::unique_ptr<BatchInput>> BatchInput::Open(const std::string& path,
+absl::StatusOr<std::unique_ptr<BatchInput>> BatchInput::Open(BatchFile file,
+                                                             const BatchLimits& limits,
                                                              const std::atomic<bool>& cancelled) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int links = file.follow_links ? 0 : O_NOFOLLOW;
+  const int fd = open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | links);
   if (fd < 0) {
-    return absl::NotFoundError(AbslView("-i " + path + ": " + std::strerror(errno)));
+    return absl::NotFoundError(AbslView(file.name + ": " + std::strerror(errno)));
   }
-  std::unique_ptr<BatchInput> input(new BatchInput(path, fd));
+  std::unique_ptr<BatchInput> input(new BatchInput(std::move(file), limits, fd));
   struct stat info = {};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    return InvalidArgument("-i " + path +
+    return InvalidArgument(input->file_.name +
                            ": must be a file; its lines are read again as they are sent");
   }
-  QUIRE_RETURN_IF_ERROR(Annotate(input->ReadLines(cancelled), "-i " + path));
+  QUIRE_RETURN_IF_ERROR(Annotate(input->ReadLines(cancelled), input->file_.name));
   input->FindDuplicates();
   return input;
 }
@@ -116,19 +125,25 @@ BatchInput::~BatchInput() { close(fd_); }
 absl::Status BatchInput::ReadLines(const std::atomic<bool>& cancelled) {
   size_t number = 0;
   BatchRequest request;
-  QUIRE_RETURN_IF_ERROR(ReadFileLines(fd_, kMaxBatchLineBytes, [&](const FileLine& read) {
+  bool no_memory = false;
+  const size_t held = limits_.json.hold == nullptr ? 0 : limits_.json.hold->bytes();
+  QUIRE_RETURN_IF_ERROR(ReadFileLines(fd_, limits_.max_line_bytes, [&](const FileLine& read) {
     ++number;
-    const bool too_long = read.bytes > kMaxBatchLineBytes;
+    const bool too_long = read.bytes > limits_.max_line_bytes;
     if (!too_long && IsBlank(read.text)) return !cancelled;
     request = {};
-    BatchFault fault = too_long ? TooLong(read.bytes) : ParseBatchLine(read.text, request);
+    BatchFault fault =
+        too_long ? TooLong(read.bytes, limits_) : ParseBatchLine(read.text, request, limits_);
+    if (fault.code == kNoMemory) return !(no_memory = true);
+    if (limits_.json.hold != nullptr) limits_.json.hold->Resize(held);
     lines_.push_back(
         {number, read.offset, read.bytes, std::move(request.custom_id), Keep(std::move(fault))});
-    return !cancelled && lines_.size() <= kMaxBatchLines;
+    return !cancelled && lines_.size() <= limits_.max_lines;
   }));
   if (cancelled) return absl::CancelledError("stopped");
-  if (lines_.size() <= kMaxBatchLines) return absl::OkStatus();
-  return InvalidArgument("has more than " + std::to_string(kMaxBatchLines) +
+  if (no_memory) return absl::UnavailableError("there is no memory for its lines now");
+  if (lines_.size() <= limits_.max_lines) return absl::OkStatus();
+  return InvalidArgument("has more than " + std::to_string(limits_.max_lines) +
                          " requests; split it into several files");
 }
 
@@ -144,9 +159,9 @@ void BatchInput::FindDuplicates() {
   }
 }
 
-absl::StatusOr<BatchRequest> BatchInput::Read(const BatchLine& line) const {
+absl::StatusOr<BatchRequest> BatchInput::Read(const BatchLine& line, MemoryHold* hold) const {
   const absl::Status changed = absl::DataLossError(
-      AbslView("-i " + path_ + ": line " + std::to_string(line.number) +
+      AbslView(file_.name + ": line " + std::to_string(line.number) +
                " has changed since this run began; leave the file alone while it is read"));
   std::string text(line.bytes, '\0');
   for (size_t at = 0; at < text.size();) {
@@ -157,9 +172,12 @@ absl::StatusOr<BatchRequest> BatchInput::Read(const BatchLine& line) const {
     at += static_cast<size_t>(count);
   }
   BatchRequest request;
-  const BatchFault fault = ParseBatchLine(text, request);
+  BatchLimits limits = limits_;
+  limits.json.hold = hold;
+  const BatchFault fault = ParseBatchLine(text, request, limits);
+  if (fault.code == kNoMemory) return absl::UnavailableError("there is no memory for a line now");
   if (!fault.code.empty() || request.custom_id != line.custom_id) return changed;
   return request;
 }
 
-}  // namespace quire::cli
+}  // namespace quire::batch

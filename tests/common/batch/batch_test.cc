@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cli/batch/batch_input.h"
-#include "cli/batch/batch_output.h"
-#include "cli/batch/line_reader.h"
+#include "common/batch/batch_input.h"
+#include "common/batch/batch_output.h"
+#include "common/batch/line_reader.h"
 
-namespace quire::cli {
+namespace quire::batch {
 namespace {
 
 namespace fs = std::filesystem;
@@ -89,7 +89,7 @@ TEST(BatchLine, LimitsOfIdAndLine) {
 TEST_F(BatchTest, InputNamesLinesAndFindsDuplicates) {
   const std::string path = Write(
       "in.jsonl", Line("a") + "\n\n" + Line("b") + "\r\nbroken\n" + Line("a") + "\n" + Line("c"));
-  const auto input = BatchInput::Open(path, kNever);
+  const auto input = BatchInput::Open({path, "in"}, {}, kNever);
   ASSERT_TRUE(input.ok()) << input.status();
   const auto& lines = (*input)->lines();
   ASSERT_EQ(lines.size(), 5u);
@@ -108,7 +108,7 @@ TEST_F(BatchTest, InputNamesLinesAndFindsDuplicates) {
 
 TEST_F(BatchTest, AnInputThatChangesIsNotSent) {
   const std::string path = Write("in.jsonl", Line("a") + "\n");
-  const auto input = BatchInput::Open(path, kNever);
+  const auto input = BatchInput::Open({path, "in"}, {}, kNever);
   ASSERT_TRUE(input.ok());
   Write("in.jsonl", Line("z") + "\n");
   EXPECT_EQ((*input)->Read((*input)->lines()[0]).status().code(), absl::StatusCode::kDataLoss);
@@ -119,17 +119,17 @@ TEST_F(BatchTest, AnInputThatChangesIsNotSent) {
 TEST_F(BatchTest, LinesAtTheLimitAndOneMore) {
   std::string text;
   for (size_t i = 0; i < kMaxBatchLines; ++i) text += "7\n";
-  const auto most = BatchInput::Open(Write("in.jsonl", text), kNever);
+  const auto most = BatchInput::Open({Write("in.jsonl", text), "in"}, {}, kNever);
   ASSERT_TRUE(most.ok()) << most.status();
   EXPECT_EQ((*most)->lines().size(), kMaxBatchLines);
-  const auto more = BatchInput::Open(Write("in.jsonl", text + "7\n"), kNever);
+  const auto more = BatchInput::Open({Write("in.jsonl", text + "7\n"), "in"}, {}, kNever);
   EXPECT_EQ(more.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(BatchTest, AnInputHasToBeAFile) {
-  EXPECT_EQ(BatchInput::Open((folder_ / "none").string(), kNever).status().code(),
+  EXPECT_EQ(BatchInput::Open({(folder_ / "none").string(), "in"}, {}, kNever).status().code(),
             absl::StatusCode::kNotFound);
-  EXPECT_EQ(BatchInput::Open(folder_.string(), kNever).status().code(),
+  EXPECT_EQ(BatchInput::Open({folder_.string(), "in"}, {}, kNever).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -150,13 +150,13 @@ TEST_F(BatchTest, LongLinesCostNoMemory) {
 TEST_F(BatchTest, WhatIsWrittenIsDoneNextTime) {
   const std::string path = (folder_ / "out.jsonl").string();
   {
-    const auto output = BatchOutput::Open(path, kNever);
+    const auto output = BatchOutput::Open({path, "out"}, kNever);
     ASSERT_TRUE(output.ok()) << output.status();
     EXPECT_TRUE((*output)->done().empty());
     EXPECT_TRUE((*output)->Append(AnswerLine(1, "a\"", {200, "r-1", "{\"x\":\n1}"})).ok());
     EXPECT_TRUE((*output)->Append(AnswerLine(2, "b", {400, "r-2", "<html>"})).ok());
     EXPECT_TRUE((*output)->Append(FaultLine(3, "", "invalid_json", "why")).ok());
-    EXPECT_EQ(BatchOutput::Open(path, kNever).status().code(),
+    EXPECT_EQ(BatchOutput::Open({path, "out"}, kNever).status().code(),
               absl::StatusCode::kFailedPrecondition);
   }
   EXPECT_EQ(Text("out.jsonl"),
@@ -169,7 +169,7 @@ TEST_F(BatchTest, WhatIsWrittenIsDoneNextTime) {
             R"({"id":"batch_req_3","custom_id":null,"response":null,)"
             R"("error":{"code":"invalid_json","message":"why"}})"
             "\n");
-  const auto output = BatchOutput::Open(path, kNever);
+  const auto output = BatchOutput::Open({path, "out"}, kNever);
   ASSERT_TRUE(output.ok()) << output.status();
   const auto& done = (*output)->done();
   ASSERT_EQ(done.size(), 3u);
@@ -186,7 +186,7 @@ TEST_F(BatchTest, ATornLastLineIsCutOffAtEveryByte) {
   for (size_t cut = 0; cut <= second.size(); ++cut) {
     for (const std::string& before : {std::string(), first}) {
       const std::string path = Write("out.jsonl", before + second.substr(0, cut));
-      const auto output = BatchOutput::Open(path, kNever);
+      const auto output = BatchOutput::Open({path, "out"}, kNever);
       ASSERT_TRUE(output.ok()) << output.status() << " at " << cut;
       const bool whole = cut == second.size();
       EXPECT_EQ((*output)->done().contains(2), whole);
@@ -204,11 +204,12 @@ TEST_F(BatchTest, AFileOfSomethingElseIsLeftAlone) {
         result + "what\n" + AnswerLine(2, "b", {200, "r", "{}"}) + "\n", result + result,
         Line("a") + "\n"}) {
     const std::string path = Write("out.jsonl", text);
-    EXPECT_EQ(BatchOutput::Open(path, kNever).status().code(), absl::StatusCode::kInvalidArgument)
+    EXPECT_EQ(BatchOutput::Open({path, "out"}, kNever).status().code(),
+              absl::StatusCode::kInvalidArgument)
         << text;
     EXPECT_EQ(Text("out.jsonl"), text);
   }
 }
 
 }  // namespace
-}  // namespace quire::cli
+}  // namespace quire::batch

@@ -1,4 +1,4 @@
-#include "cli/batch/batch_output.h"
+#include "common/batch/batch_output.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -9,10 +9,10 @@
 #include <charconv>
 #include <cstring>
 
-#include "cli/batch/line_reader.h"
+#include "common/batch/line_reader.h"
 #include "common/json/json.h"
 
-namespace quire::cli {
+namespace quire::batch {
 namespace {
 
 std::string Opening(size_t number, std::string_view custom_id) {
@@ -75,20 +75,22 @@ std::string FaultLine(size_t number, std::string_view custom_id, std::string_vie
   return line + "}}";
 }
 
-absl::StatusOr<std::unique_ptr<BatchOutput>> BatchOutput::Open(const std::string& path,
+absl::StatusOr<std::unique_ptr<BatchOutput>> BatchOutput::Open(BatchFile file,
                                                                const std::atomic<bool>& cancelled) {
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) return InvalidArgument("-o " + path + ": " + std::strerror(errno));
-  std::unique_ptr<BatchOutput> output(new BatchOutput(path, fd));
+  const int links = file.follow_links ? 0 : O_NOFOLLOW;
+  const int fd =
+      open(file.path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | links, 0644);
+  if (fd < 0) return InvalidArgument(file.name + ": " + std::strerror(errno));
+  std::unique_ptr<BatchOutput> output(new BatchOutput(std::move(file), fd));
+  const std::string& name = output->file_.name;
   struct stat info = {};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    return InvalidArgument("-o " + path +
+    return InvalidArgument(name +
                            ": must be a file, of which the next run reads what is "
                            "done");
   }
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError(
-        AbslView("-o " + path + ": another quire run-batch writes to it"));
+    return absl::FailedPreconditionError(AbslView(name + ": another process writes to it"));
   }
   QUIRE_RETURN_IF_ERROR(output->ReadDone(cancelled));
   return output;
@@ -98,7 +100,7 @@ BatchOutput::~BatchOutput() { close(fd_); }
 
 absl::Status BatchOutput::Failed(const char* what) const {
   return absl::InternalError(
-      AbslView("-o " + path_ + ": cannot be " + what + ": " + std::strerror(errno)));
+      AbslView(file_.name + ": cannot be " + what + ": " + std::strerror(errno)));
 }
 
 absl::Status BatchOutput::ReadDone(const std::atomic<bool>& cancelled) {
@@ -119,10 +121,10 @@ absl::Status BatchOutput::ReadDone(const std::atomic<bool>& cancelled) {
     }
     return broken == 0 && !cancelled;
   });
-  QUIRE_RETURN_IF_ERROR(Annotate(read, "-o " + path_));
+  QUIRE_RETURN_IF_ERROR(Annotate(read, file_.name));
   if (cancelled) return absl::CancelledError("stopped");
   if (broken > 0) {
-    return InvalidArgument("-o " + path_ + ": line " + std::to_string(broken) +
+    return InvalidArgument(file_.name + ": line " + std::to_string(broken) +
                            " is no result of a batch, or a second one; give a new file");
   }
   if (torn_at >= 0 && size == 0 && line_number == 1) {
@@ -132,7 +134,7 @@ absl::Status BatchOutput::ReadDone(const std::atomic<bool>& cancelled) {
     const ssize_t count = pread(fd_, start.data(), start.size(), 0);
     const std::string ours = "{\"id\":\"" + std::string(kBatchResultPrefix);
     if (count < 0 || !ours.starts_with(start.substr(0, static_cast<size_t>(count)))) {
-      return InvalidArgument("-o " + path_ + ": holds something else; give a new file");
+      return InvalidArgument(file_.name + ": holds something else; give a new file");
     }
   }
   if (torn_at >= 0 && ftruncate(fd_, torn_at) != 0) return Failed("cut");
@@ -164,4 +166,4 @@ absl::Status BatchOutput::Sync() {
   return fdatasync(fd_) == 0 ? absl::OkStatus() : Failed("written");
 }
 
-}  // namespace quire::cli
+}  // namespace quire::batch

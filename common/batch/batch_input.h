@@ -12,15 +12,30 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/json/json.h"
 #include "common/status.h"
 
-namespace quire::cli {
+namespace quire::batch {
 
-inline constexpr size_t kMaxBatchLines = 1'000'000;
+inline constexpr size_t kMaxBatchLines = 1'000'000;      // of any reader
 inline constexpr size_t kMaxBatchLineBytes = 32u << 20;  // as --max-body-bytes of a router
 inline constexpr size_t kMaxCustomIdBytes = 512;
+
+// A file, its name in errors, and whether it may be reached by a link.
+struct BatchFile {
+  std::string path;
+  std::string name;
+  bool follow_links = true;
+};
+
+struct BatchLimits {
+  size_t max_lines = kMaxBatchLines;
+  size_t max_line_bytes = kMaxBatchLineBytes;
+  json::Limits json = {};      // of a line's tree; a hold counts one line at a time
+  std::string only_path = {};  // of all lines; empty: any that is served
+};
 
 // Why a line is not sent, in the words of the format's error object; no code: it is.
 struct BatchFault {
@@ -42,29 +57,34 @@ struct BatchRequest {
 };
 
 // One line as it stands; pure. With a fault, `request.custom_id` may be there all the same.
-BatchFault ParseBatchLine(std::string_view text, BatchRequest& request);
+BatchFault ParseBatchLine(std::string_view text, BatchRequest& request,
+                          const BatchLimits& limits = {});
 
 class BatchInput {
  public:
-  // NOT_FOUND where the file cannot be read, INVALID_ARGUMENT for one with too many lines.
-  static absl::StatusOr<std::unique_ptr<BatchInput>> Open(const std::string& path,
+  // NOT_FOUND where the file cannot be read, INVALID_ARGUMENT for one with too many lines,
+  // UNAVAILABLE where the hold has no room.
+  static absl::StatusOr<std::unique_ptr<BatchInput>> Open(BatchFile file, const BatchLimits& limits,
                                                           const std::atomic<bool>& cancelled);
   ~BatchInput();
   BatchInput(const BatchInput&) = delete;
 
   // In the order of the file; those without a fault have different custom_ids.
   const std::deque<BatchLine>& lines() const { return lines_; }
-  // The request of a line without a fault. DATA_LOSS: the file has changed since Open.
-  absl::StatusOr<BatchRequest> Read(const BatchLine& line) const;
+  // The request of a line without a fault; `hold` is charged with the memory of its tree.
+  // DATA_LOSS: the file has changed since Open; UNAVAILABLE: the hold has no room.
+  absl::StatusOr<BatchRequest> Read(const BatchLine& line, MemoryHold* hold = nullptr) const;
 
  private:
-  BatchInput(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  BatchInput(BatchFile file, const BatchLimits& limits, int fd)
+      : file_(std::move(file)), limits_(limits), fd_(fd) {}
   absl::Status ReadLines(const std::atomic<bool>& cancelled);
   void FindDuplicates();
 
-  const std::string path_;
+  const BatchFile file_;
+  BatchLimits limits_;
   const int fd_;
   std::deque<BatchLine> lines_;
 };
 
-}  // namespace quire::cli
+}  // namespace quire::batch

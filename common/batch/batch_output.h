@@ -15,10 +15,11 @@
 #include <string>
 #include <string_view>
 
+#include "common/batch/batch_input.h"
 #include "common/status.h"
 #include "common/sync.h"
 
-namespace quire::cli {
+namespace quire::batch {
 
 inline constexpr std::string_view kBatchResultPrefix = "batch_req_";
 inline constexpr size_t kMaxResultBytes = 256u << 20;  // of one line
@@ -44,7 +45,7 @@ class BatchOutput {
  public:
   // Makes the file where it is not there. FAILED_PRECONDITION: another process writes to it;
   // INVALID_ARGUMENT: it holds something else than results.
-  static absl::StatusOr<std::unique_ptr<BatchOutput>> Open(const std::string& path,
+  static absl::StatusOr<std::unique_ptr<BatchOutput>> Open(BatchFile file,
                                                            const std::atomic<bool>& cancelled);
   ~BatchOutput();
   BatchOutput(const BatchOutput&) = delete;
@@ -56,15 +57,15 @@ class BatchOutput {
   absl::Status Sync();
 
  private:
-  BatchOutput(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  BatchOutput(BatchFile file, int fd) : file_(std::move(file)), fd_(fd) {}
   absl::Status ReadDone(const std::atomic<bool>& cancelled);
   absl::Status Failed(const char* what) const;
 
-  const std::string path_;
+  const BatchFile file_;
   const int fd_;
   std::map<size_t, BatchDone> done_;
   Mutex mutex_;
   int64_t size_ ABSL_GUARDED_BY(mutex_) = 0;  // of the whole lines
 };
 
-}  // namespace quire::cli
+}  // namespace quire::batch

@@ -14,7 +14,7 @@
 
 #include "common/status.h"
 
-namespace quire::cli {
+namespace quire::batch {
 
 struct FileLine {
   int64_t offset = 0;
@@ -59,4 +59,4 @@ inline absl::Status ReadFileLines(int fd, size_t max_bytes,
   return absl::OkStatus();
 }
 
-}  // namespace quire::cli
+}  // namespace quire::batch
