@@ -100,6 +100,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - {path: /api, type: Prefix}
 - {path: /tokenize, type: Exact}
 - {path: /detokenize, type: Exact}
+- {path: /tokenizer_info, type: Prefix}
 - {path: /version, type: Exact}
 - {path: /health, type: Exact}
 {{- if .fleet }}
