@@ -222,6 +222,21 @@ def test_batches_are_checked_listed_and_cancelled(server):
     expect(ask(server.port, "GET", "/v1/batches?limit=101")[0] == 400, "a limit of 101 was taken")
 
 
+def test_streams_do_not_wait_for_a_batch(server):
+    """Hundreds of requests wait, and a stream's first token comes as if none did; it ends long before they do."""
+    batch_id = begin(server.port, [line(f"r{i}", max_tokens=400, ignore_eos=True) for i in range(2000)])
+    wait_until(lambda: batch_now(server.port, batch_id)["request_counts"]["completed"] > 0, "the batch runs")
+    for _ in range(3):
+        begun, first = time.monotonic(), None
+        for _data in server.stream("/v1/completions", {"prompt": "Once", "max_tokens": 50, "ignore_eos": True}):
+            first = first or time.monotonic() - begun
+        expect(first < 5, f"the first token took {first:.1f} s")
+    now = batch_now(server.port, batch_id)
+    expect(now["status"] == "in_progress" and now["request_counts"]["completed"] < 1500, now)
+    ask(server.port, "POST", f"/v1/batches/{batch_id}/cancel")
+    wait_for_end(server.port, batch_id)
+
+
 def test_each_line_has_one_result_through_kills_of_the_router(tmp_path):
     with Cell(tmp_path / "batches") as cell:
         router = cell.router("--max-batch-in-flight=4")
