@@ -45,6 +45,8 @@ BENCHES = {
     "faults": Bench("faults", ("router/dispatch", "router/link", "router/fleet", *WIRE),
                     "./dev pytest tests/fault/faults_test.py --long --record"),
     "plane": Bench("plane", ("deploy/helm", "router/discovery"), "./dev pytest tests/plane/control_plane_test.py --record"),
+    "random-answers": Bench("random_answers", ("common/grammar", "common/text/bridge", "worker/constrain"),
+                            "./dev pytest tests/process/structured_random_test.py --long --record"),
     "maskbench": Bench("maskbench", ("common/grammar", "common/text/bridge"), "python3 bench/maskbench.py FOLDER"),
     "soak": Bench("soak", ("router", "worker"), "./dev pytest tests/process/soak_test.py --long --record"),
 }

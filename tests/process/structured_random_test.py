@@ -9,8 +9,9 @@ import jsonschema
 import pytest
 
 import random_model
+import record as recording
 from harness import Server, expect
-from tier import LONG
+from tier import LONG, RECORD
 
 PAIRS = 2000 if LONG else 60  # of a schema and a seed, for each tokenizer
 AT_ONCE = 32
@@ -85,13 +86,24 @@ def answered(server, seed):
     return True
 
 
+@pytest.fixture(scope="module")
+def ended_of():
+    """By tokenizer: how many answers ended by themselves, of how many."""
+    run, found = recording.Run(), {}
+    yield found
+    if RECORD:
+        recording.record("random_answers", {"what": "answers of models of random weights that ended by themselves, each of which fits "
+                                            "its random schema", "results": found}, run)
+
+
 @pytest.mark.parametrize("tokenizer", random_model.ENDS)
-def test_every_answer_that_ends_fits_its_schema(tokenizer, tmp_path):
+def test_every_answer_that_ends_fits_its_schema(tokenizer, tmp_path, ended_of):
     if not (random_model.TOKENIZERS / tokenizer / "tokenizer.json").exists():
         pytest.skip(f"{random_model.TOKENIZERS / tokenizer} is not fetched; tests/golden/text/fetch_tokenizers.sh fetches it")
     begin = time.monotonic()
     with Server("--served-model-name=m", "--max-model-len=2048", "--max-num-seqs=32", model=random_model.make(tokenizer, tmp_path)) as server:
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
             ended = sum(pool.map(lambda seed: answered(server, seed), range(PAIRS)))
+    ended_of[tokenizer] = f"{ended} of {PAIRS}"
     print(f"{tokenizer}: {ended} of {PAIRS} answers ended by themselves and fit; {time.monotonic() - begin:.0f} s")
     expect(ended >= 0.9 * PAIRS, f"{ended} of {PAIRS} answers ended by themselves")
