@@ -38,11 +38,17 @@ def maker_of(cpu):
 
 
 def git(*command):
-    return subprocess.run(["git", "-C", str(ROOT), *command], capture_output=True, text=True).stdout.strip()
+    return subprocess.run(["git", "-C", str(ROOT), *command], capture_output=True, text=True).stdout.rstrip()
 
 
 def commit():
     return git("rev-parse", "--short", "HEAD")
+
+
+def shown(word):
+    """A word of the command line; of a path outside the tree its last name alone, the rest is this machine's."""
+    outside = os.path.isabs(word) and not pathlib.Path(word).is_relative_to(ROOT)
+    return f".../{pathlib.Path(word).name}" if outside else word
 
 
 def changed_files():
@@ -84,7 +90,7 @@ class Run:
         changed = changed_files()
         return {"date": datetime.date.today().isoformat(), "commit": commit(),
                 **({"uncommitted changes": changed} if changed else {}),
-                "command": [os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]],
+                "command": [os.path.relpath(sys.argv[0], ROOT), *map(shown, sys.argv[1:])],
                 "machine": machine(), "seconds": round(seconds, 1),
                 "time that the host took, ms of all cores": round(stolen_ms() - self.stolen),
                 "probe": {"before": self.probe, "after": probe()}, **body}
