@@ -11,17 +11,12 @@
 #include "common/check.h"
 #include "common/planted_bug.h"
 #include "common/status.h"
+#include "worker/constrain/mask_series.h"
 #include "worker/constrain/thought.h"
 #include "worker/core/step_plan.h"
 
 namespace quire {
 namespace {
-
-// Seconds: a mask takes some microseconds as a rule, and some milliseconds at the limits.
-std::vector<double> MaskBuckets() {
-  return {0.000005, 0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001,
-          0.002,    0.005,   0.01,    0.02,    0.05,   0.1,    0.2,    0.5};
-}
 
 double Seconds(int64_t micros) { return static_cast<double>(micros) / 1e6; }
 
@@ -51,6 +46,7 @@ struct MaskPool::Text {
   bool failed = false;  // whatever the drafts: it stays so
   size_t bytes = 0;     // of the matcher, as counted in `all`
   std::atomic<Stage> stage{Stage::kReady};
+  bool queued = false;  // guarded by the pool's mutex
 
   // The engine may read and change it: no thread works on it, or will before it is sent.
   bool IsEngines() const {
@@ -62,39 +58,6 @@ struct MaskPool::Text {
     why = StatusMessage(status);
     if (!why.starts_with("constraint: ")) why = "constraint: " + why;
   }
-};
-
-struct MaskPool::Series {
-  explicit Series(Metrics& metrics)
-      : mask(metrics.AddHistogram({"quire_worker_mask_seconds",
-                                   "Time to compute which tokens may follow in one constrained "
-                                   "row."},
-                                  MaskBuckets())),
-        step(metrics.AddHistogram({"quire_worker_step_mask_seconds",
-                                   "The same for all constrained rows of a step, by phase: work "
-                                   "(on all threads together), wait (of the step for its masks).",
-                                   {{"phase", "work"}}},
-                                  MaskBuckets())),
-        wait(metrics.AddHistogram({"quire_worker_step_mask_seconds", "", {{"phase", "wait"}}},
-                                  MaskBuckets())),
-        texts(metrics.AddGauge(
-            {"quire_worker_constrained_texts", "Answers that are being written under a grammar."})),
-        bytes(metrics.AddGauge(
-            {"quire_worker_constraint_state_bytes", "Memory of the states of these answers."})),
-        full(metrics.AddCounter({"quire_worker_constraint_state_full_total",
-                                 "Answers that failed because the states of all held the memory "
-                                 "that there is for them."})),
-        thoughts(metrics.AddCounter(
-            {"quire_worker_thoughts_ended_total",
-             "Thoughts that were ended because the request's budget for them was used up."})) {}
-
-  Histogram& mask;
-  Histogram& step;
-  Histogram& wait;
-  Gauge& texts;
-  Gauge& bytes;
-  Counter& full;
-  Counter& thoughts;
 };
 
 MaskPool::MaskPool(const MaskPoolOptions& options)
@@ -137,6 +100,10 @@ void MaskPool::Begin(uint64_t sequence, TextRules rules, std::span<const TokenId
   Hold(text);
   const bool added = texts_.emplace(sequence, std::move(text)).second;
   QUIRE_CHECK_MSG(added, "a sequence begins two texts");
+  {
+    MutexLock lock(mutex_);
+    if (queue_.capacity() < 2 * texts_.size()) queue_.reserve(4 * texts_.size());
+  }
   if (series_ != nullptr) series_->texts.Set(static_cast<double>(texts_.size()));
 }
 
@@ -220,9 +187,20 @@ void MaskPool::Hand(std::span<std::shared_ptr<Text>> texts) {
   if (threads_.empty()) return;
   {
     MutexLock lock(mutex_);
-    for (std::shared_ptr<Text>& text : texts) queue_.push_back(std::move(text));
+    for (std::shared_ptr<Text>& text : texts) Enqueue(std::move(text));
   }
   for (size_t i = 0; i < std::min(texts.size(), threads_.size()); ++i) wake_.notify_one();
+}
+
+// A text is there once, however often it is handed on before a thread takes it, so that threads
+// which are held up leave no longer queue than there are texts.
+void MaskPool::Enqueue(std::shared_ptr<Text> text) {
+  if (std::exchange(text->queued, true)) return;
+  if (queue_.size() == queue_.capacity()) {
+    queue_.erase(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(next_));
+    next_ = 0;
+  }
+  queue_.push_back(std::move(text));
 }
 
 TextState MaskPool::Look(uint64_t sequence) const {
@@ -262,7 +240,7 @@ void MaskPool::End(uint64_t sequence) {
   if (threads_.empty()) return;
   {
     MutexLock lock(mutex_);
-    queue_.push_back(std::move(text));
+    Enqueue(std::move(text));
   }
   wake_.notify_one();
 }
@@ -475,6 +453,7 @@ std::shared_ptr<MaskPool::Text> MaskPool::Take() {
   while (next_ == queue_.size() && !stopping_) wake_.wait(lock);
   if (next_ == queue_.size()) return nullptr;
   std::shared_ptr<Text> text = std::move(queue_[next_++]);
+  text->queued = false;
   if (next_ == queue_.size()) {
     queue_.clear();
     next_ = 0;

@@ -112,6 +112,7 @@ class MaskPool final : public StepMasks {
   void LookAhead(Text& text);
   void WalkAhead(Text& text);
   absl::Status ChargeMatcher(Text& text);
+  void Enqueue(std::shared_ptr<Text> text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Claim(Text& text) const;
   void Run(int index);
   // The next text in the queue; null: the pool ends.
