@@ -79,8 +79,7 @@ void HttpSession::ReadHead() {
   request.method = std::string(StdView(head.method_string()));
   ReadTarget();
   request.query = std::string(QueryOfTarget(StdView(head.target())));
-  request.content_type =
-      std::string(StdView(head[beast_http::field::content_type]).substr(0, 256));
+  request.content_type = std::string(StdView(head[beast_http::field::content_type]).substr(0, 256));
   const std::string_view id = StdView(head["x-request-id"]);
   request.request_id = UsableRequestId(id) ? std::string(id) : NewRequestId(services_.rng);
   request.traceparent = std::string(StdView(head["traceparent"]).substr(0, 256));
