@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/batch/treatment.h"
+
 namespace quire::cli {
 namespace {
 
@@ -30,20 +32,6 @@ constexpr auto kSyncEvery = std::chrono::seconds(1);
 int64_t NowMs() {
   const auto since = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
-}
-
-enum class Treatment { kResult, kAgain, kServerFailure };
-Treatment TreatmentOf(int status) {
-  switch (status) {
-    case 408:
-    case 429:
-    case 502:
-    case 503:
-    case 504:
-      return Treatment::kAgain;
-    default:
-      return status >= 500 ? Treatment::kServerFailure : Treatment::kResult;
-  }
 }
 
 class Run {
@@ -178,13 +166,14 @@ std::optional<BatchAnswer> Run::Answer(const client::Url& url, const client::Htt
       if (absl::IsCancelled(answer.status())) return std::nullopt;
       why = StatusMessage(answer.status());
     } else {
-      const Treatment treatment = TreatmentOf(answer->status);
+      const batch::Treatment treatment = batch::TreatmentOf(answer->status);
       if (answer->status == 401) {
         Stop(absl::PermissionDeniedError(AbslView(ErrorOf(answer->body, answer->status))));
         return std::nullopt;
       }
-      if (treatment == Treatment::kResult ||
-          (treatment == Treatment::kServerFailure && ++server_failures == kMaxServerFailures)) {
+      if (treatment == batch::Treatment::kResult ||
+          (treatment == batch::Treatment::kServerFailure &&
+           ++server_failures == batch::kMaxServerFailures)) {
         last_answer_ms_ = NowMs();
         return BatchAnswer{answer->status, request.headers.front().second, std::move(answer->body)};
       }

@@ -22,8 +22,6 @@
 namespace quire::cli {
 
 inline constexpr int64_t kMaxBatchInFlight = 1024;
-// A server's own failure may be the request's fault, or of the moment.
-inline constexpr int kMaxServerFailures = 3;
 
 struct BatchCounts {
   size_t total = 0;    // requests of the input

@@ -10,12 +10,6 @@ namespace {
 
 constexpr std::string_view kLineEnd = "\r\n";
 
-std::string_view Trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
-}
-
 bool IsBoundaryByte(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
          std::string_view("'()+_,-./:=?").find(c) != std::string_view::npos;
@@ -23,18 +17,18 @@ bool IsBoundaryByte(char c) {
 
 // The next "; name=value" of a header, quoted or not, taken off `rest`. False: it is malformed.
 bool TakeParameter(std::string_view& rest, std::string_view& name, std::string& value) {
-  rest = Trimmed(rest);
+  rest = Trim(rest);
   if (!rest.starts_with(';')) return false;
-  rest = Trimmed(rest.substr(1));
+  rest = Trim(rest.substr(1));
   const size_t equals = rest.find('=');
   if (equals == std::string_view::npos) return false;
-  name = Trimmed(rest.substr(0, equals));
+  name = Trim(rest.substr(0, equals));
   rest.remove_prefix(equals + 1);
   value.clear();
   if (!rest.starts_with('"')) {
     const std::string_view word = rest.substr(0, rest.find(';'));
     rest.remove_prefix(word.size());
-    value = Trimmed(word);
+    value = Trim(word);
     return !name.empty() && value.find('"') == std::string::npos;
   }
   rest.remove_prefix(1);
@@ -63,14 +57,14 @@ bool HasControls(std::string_view text) {
 
 absl::Status ReadDisposition(std::string_view value, size_t number, FormPart& part) {
   const std::string_view kind = value.substr(0, value.find(';'));
-  if (!EqualsIgnoringCase(Trimmed(kind), "form-data")) {
+  if (!EqualsIgnoringCase(Trim(kind), "form-data")) {
     return WrongPart(number, "has a Content-Disposition that is not form-data");
   }
   std::string_view rest = value.substr(kind.size());
   std::string_view name;
   std::string text;
   bool is_named = false;
-  while (!Trimmed(rest).empty()) {
+  while (!Trim(rest).empty()) {
     if (!TakeParameter(rest, name, text)) {
       return WrongPart(number, "has a Content-Disposition that cannot be read");
     }
@@ -99,10 +93,10 @@ absl::Status ReadPartHeaders(std::string_view head, size_t number, FormPart& par
     const size_t colon = line.find(':');
     if (colon == std::string_view::npos || colon == 0 || line.front() == ' ' ||
         line.front() == '\t') {
-      return WrongPart(number, "has a header that is none");
+      return WrongPart(number, "has a header without a name and a colon");
     }
     const std::string_view name = line.substr(0, colon);
-    const std::string_view value = Trimmed(line.substr(colon + 1));
+    const std::string_view value = Trim(line.substr(colon + 1));
     if (EqualsIgnoringCase(name, "content-disposition")) {
       if (std::exchange(has_disposition, true)) {
         return WrongPart(number, "has two headers Content-Disposition");
@@ -121,13 +115,13 @@ absl::Status ReadPartHeaders(std::string_view head, size_t number, FormPart& par
 
 absl::StatusOr<std::string> BoundaryOf(std::string_view content_type) {
   const std::string_view type = content_type.substr(0, content_type.find(';'));
-  if (!EqualsIgnoringCase(Trimmed(type), "multipart/form-data")) {
+  if (!EqualsIgnoringCase(Trim(type), "multipart/form-data")) {
     return InvalidArgument("Content-Type: must be multipart/form-data with a boundary");
   }
   std::string_view rest = content_type.substr(type.size());
   std::string_view name;
   std::string value, boundary;
-  while (!Trimmed(rest).empty()) {
+  while (!Trim(rest).empty()) {
     if (!TakeParameter(rest, name, value)) {
       return InvalidArgument("Content-Type: its parameters cannot be read");
     }
@@ -161,7 +155,8 @@ absl::StatusOr<std::vector<FormPart>> ReadForm(std::string_view body, std::strin
       return absl::ResourceExhaustedError(
           AbslView("the form has more than " + std::to_string(kMaxParts) + " parts"));
     }
-    if (!body.starts_with(kLineEnd)) return WrongPart(number, "does not begin after its boundary");
+    if (!body.starts_with(kLineEnd))
+      return WrongPart(number, "must begin on the line after its boundary");
     body.remove_prefix(kLineEnd.size());
     const size_t head = body.substr(0, kMaxPartHeaderBytes).find("\r\n\r\n");
     if (head == std::string_view::npos) {

@@ -229,7 +229,7 @@ absl::Status Read(std::string_view text, FileObject& file) {
   const absl::StatusOr<json::Value> value = json::Parse(text);
   const json::Object* object = value.ok() ? value->if_object() : nullptr;
   if (object == nullptr || !IsId(TextIn(*object, "id"), kFilePrefix)) {
-    return absl::DataLossError("is no file's description");
+    return absl::DataLossError("is not a file's description");
   }
   file = {TextIn(*object, "id"), TextIn(*object, "filename"), TextIn(*object, "purpose"),
           NumberIn(*object, "bytes"), NumberIn(*object, "created_at")};
@@ -299,7 +299,7 @@ absl::Status Read(std::string_view text, BatchObject& batch) {
   const json::Object* object = value.ok() ? value->if_object() : nullptr;
   const json::Object* own = object == nullptr ? nullptr : ObjectIn(*object, "quire");
   if (own == nullptr || !IsId(TextIn(*object, "id"), kBatchPrefix)) {
-    return absl::DataLossError("is no batch's description");
+    return absl::DataLossError("is not a batch's description");
   }
   batch = {};
   QUIRE_RETURN_IF_ERROR(ReadStatus(TextIn(*own, "status"), batch.status));
@@ -328,7 +328,7 @@ absl::Status Read(std::string_view text, BatchObject& batch) {
   if (const json::Object* creator = ObjectIn(*own, "creator")) {
     batch.creator = ReadCreator(*creator);
   }
-  return ReadMetadata(*object, batch) ? absl::DataLossError("has metadata that is none")
+  return ReadMetadata(*object, batch) ? absl::DataLossError("has invalid metadata")
                                       : absl::OkStatus();
 }
 
@@ -355,7 +355,7 @@ Result<BatchObject> ReadCreate(std::string_view body) {
     if (!member.value().is_null() &&
         std::find(std::begin(kMembers), std::end(kMembers), key) == std::end(kMembers)) {
       return InvalidField(key.substr(0, 64),
-                          "is no member of a batch; they are input_file_id, "
+                          "is not a member of a batch; its members are input_file_id, "
                           "endpoint, completion_window and metadata");
     }
   }

@@ -9,21 +9,6 @@ namespace {
 constexpr Micros kReadyPause = kMicrosPerSecond / 2;  // between looks whether the fleet serves
 constexpr Micros kDiskPause = 2 * kMicrosPerSecond;   // before a write is tried again
 
-enum class Treatment : uint8_t { kResult, kAgain, kServerFailure };
-Treatment TreatmentOfStatus(int status) {
-  switch (status) {
-    case 408:
-    case 429:
-    case 499:
-    case 502:
-    case 503:
-    case 504:
-      return Treatment::kAgain;
-    default:
-      return status >= 500 ? Treatment::kServerFailure : Treatment::kResult;
-  }
-}
-
 }  // namespace
 
 BatchRun::BatchRun(RunWorld& world, OpenBatch open, std::function<void(bool)> ended)
@@ -166,13 +151,14 @@ void BatchRun::SendLine(size_t number, std::string body, std::shared_ptr<MemoryH
 void BatchRun::OnAnswer(size_t number, LineAnswer answer) {
   Line& line = active_.at(number);
   line.sent.reset();
-  Treatment treatment = TreatmentOfStatus(answer.status);
+  batch::Treatment treatment = batch::TreatmentOf(answer.status);
   // A router that has not found its workers yet does not know their models either.
-  if (answer.status == 404 && !world_.sender.Ready()) treatment = Treatment::kAgain;
-  if (treatment == Treatment::kServerFailure && ++line.server_failures >= kMaxServerFailures) {
-    treatment = Treatment::kResult;
+  if (answer.status == 404 && !world_.sender.Ready()) treatment = batch::Treatment::kAgain;
+  if (treatment == batch::Treatment::kServerFailure &&
+      ++line.server_failures >= batch::kMaxServerFailures) {
+    treatment = batch::Treatment::kResult;
   }
-  if (treatment != Treatment::kResult) return Again(number, answer.retry_after);
+  if (treatment != batch::Treatment::kResult) return Again(number, answer.retry_after);
   line.failed = answer.status < 200 || answer.status > 299;
   const std::string request_id = std::string(batch::kBatchResultPrefix) + std::to_string(number) +
                                  "-" + id_.substr(id_.size() - 12);

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "common/batch/treatment.h"
 #include "common/log/log.h"
 #include "common/runtime/timer.h"
 #include "router/batches/run_files.h"
@@ -23,8 +24,6 @@
 
 namespace quire::batches {
 
-// Of one line: a server's own failure may be the request's fault, or of the moment.
-inline constexpr int kMaxServerFailures = 3;
 inline constexpr Micros kFirstPause = kMicrosPerSecond / 2;
 inline constexpr Micros kLongestPause = 8 * kMicrosPerSecond;
 inline constexpr Micros kLongestRetryAfter = 60 * kMicrosPerSecond;

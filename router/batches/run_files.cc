@@ -14,8 +14,10 @@ namespace {
 using batch::BatchLine;
 using batch::FaultLine;
 
-constexpr size_t kBytesPerLine =
-    512;  // of a line in memory: its custom_id, its fault, nodes of maps
+// Of a line in memory: its fault, its result's state, nodes of maps. Its custom_id comes with the
+// line, and once more with its result.
+constexpr size_t kBytesPerLine = 512;
+constexpr size_t kCustomIds = 2;
 
 // A line that cannot be sent although its batch can: it has its own line of result.
 bool IsOfOneLine(const batch::BatchFault& fault) {
@@ -79,7 +81,7 @@ RunFiles::Ready RunFiles::OpenInput(const std::shared_ptr<MemoryAccount>& memory
   const size_t lines = std::min(bytes / 2, store_.limits().max_lines) + 1;
   hold_ = std::make_unique<MemoryHold>(memory);
   if (!hold_->TryResize(lines * kBytesPerLine +
-                        std::min(bytes, lines * batch::kMaxCustomIdBytes))) {
+                        kCustomIds * std::min(bytes, lines * batch::kMaxCustomIdBytes))) {
     return Ready::kLater;
   }
   MemoryHold tree(memory);
@@ -98,8 +100,9 @@ RunFiles::Ready RunFiles::OpenInput(const std::shared_ptr<MemoryAccount>& memory
                  StatusMessage(input.status()), "input_file_id");
   }
   input_ = *std::move(input);
-  if (input_->lines().empty())
+  if (input_->lines().empty()) {
     return Fails("empty_file", "the file has no requests", "input_file_id");
+  }
   return Ready::kRun;
 }
 

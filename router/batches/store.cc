@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <charconv>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "common/check.h"
@@ -19,22 +20,28 @@ namespace {
 
 constexpr size_t kMaxKeptBytes = 1u << 20;  // of one description
 constexpr uint32_t kFullRetryMs = 60'000;
+// Bytes of input that take as long as one name of a folder, and as one description.
+constexpr size_t kCostOfName = 512;
+constexpr size_t kCostOfDescription = 8192;
 constexpr std::string_view kOpenEnding = ".open";
 constexpr std::string_view kCancelEnding = ".cancel";
 constexpr std::string_view kJsonEnding = ".json";
 constexpr std::string_view kTemporary = ".tmp-";
 
-std::string RandomHex(size_t digits) {
+std::string HexOfBytes(std::span<const unsigned char> bytes) {
   static constexpr char kHex[] = "0123456789abcdef";
-  std::string bytes((digits + 1) / 2, '\0');
-  QUIRE_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()),
-                         static_cast<int>(bytes.size())) == 1);
   std::string text;
-  for (const char byte : bytes) {
-    text += kHex[static_cast<uint8_t>(byte) >> 4];
-    text += kHex[static_cast<uint8_t>(byte) & 15];
+  for (const unsigned char byte : bytes) {
+    text += kHex[byte >> 4];
+    text += kHex[byte & 15];
   }
-  return text.substr(0, digits);
+  return text;
+}
+
+std::string RandomHex(size_t digits) {
+  std::vector<unsigned char> bytes((digits + 1) / 2);
+  QUIRE_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1);
+  return HexOfBytes(bytes).substr(0, digits);
 }
 
 std::string TemporaryName() { return std::string(kTemporary) + RandomHex(16); }
@@ -122,16 +129,10 @@ std::string Store::NewId(std::string_view prefix) const {
 }
 
 std::string Store::FolderOf(const std::string& tenant) const {
-  static constexpr char kHex[] = "0123456789abcdef";
   const std::string word = "tenant:" + tenant;
   unsigned char hash[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(word.data()), word.size(), hash);
-  std::string name = dir_ + "/t";
-  for (size_t i = 0; i < 16; ++i) {
-    name += kHex[hash[i] >> 4];
-    name += kHex[hash[i] & 15];
-  }
-  return name;
+  return dir_ + "/t" + HexOfBytes(std::span(hash).first(16));
 }
 
 ApiError Store::Problem(const absl::Status& status) {
@@ -176,6 +177,7 @@ void Store::Count(const std::string& folder, const std::vector<FolderEntry>& fil
     if (std::string_view(file.name).starts_with(kTemporary)) continue;
     usage.bytes += static_cast<size_t>(file.bytes);
   }
+  usage.names = files.size();
   usage.files = IdsIn(files, kFilePrefix, kJsonEnding).size();
   usage.open = IdsIn(files, kBatchPrefix, kOpenEnding).size();
   MutexLock lock(mutex_);
@@ -233,6 +235,14 @@ std::optional<ApiError> Store::CheckRoom(const std::string& folder, const Usage&
                     "", kFullRetryMs};
   }
   return std::nullopt;
+}
+
+size_t Store::CostOf(const std::string& tenant, size_t descriptions) {
+  const std::string folder = FolderOf(tenant);
+  MutexLock lock(mutex_);
+  const auto usage = usage_.find(folder);
+  const size_t names = usage == usage_.end() ? 0 : usage->second.names;
+  return names * kCostOfName + std::min(names, descriptions) * kCostOfDescription;
 }
 
 Result<FileObject> Store::KeepFile(const std::string& tenant, const std::string& filename,

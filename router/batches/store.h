@@ -66,6 +66,10 @@ class Store {
                                                      BatchMetrics& metrics,
                                                      std::function<int64_t()> unix_micros);
 
+  // What it costs to go through a tenant's folder and read so many descriptions, in bytes of input
+  // that take as long. Any thread; reads no disk.
+  size_t CostOf(const std::string& tenant, size_t descriptions);
+
   Result<FileObject> KeepFile(const std::string& tenant, const std::string& filename,
                               std::string_view data);
   Result<FileObject> File(const std::string& tenant, const std::string& id);
@@ -99,6 +103,7 @@ class Store {
     size_t files = 0;
     size_t bytes = 0;
     size_t open = 0;
+    size_t names = 0;  // of all kinds
   };
 
   Store(std::string dir, const Limits& limits, BatchMetrics& metrics,

@@ -7,6 +7,7 @@
 #include "common/json/json.h"
 #include "router/http/agent_call.h"
 #include "router/http/errors.h"
+#include "router/http/object_path.h"
 #include "router/messages/request.h"
 #include "router/responses/request.h"
 #include "router/responses/store.h"
@@ -25,13 +26,9 @@ CallPtr Reply(Exchange& exchange, const ApiError& error) {
 }
 
 // /v1/responses/ID and what follows the id.
-struct KeptPath {
-  KeptPath(const HttpServices& services, const HttpRequest& request) {
-    const std::string_view path =
-        std::string_view(request.path).substr(std::string_view("/v1/responses/").size());
-    const size_t end = std::min(path.find('/'), path.size());
-    id = path.substr(0, end);
-    rest = path.substr(end);
+struct KeptPath : ObjectPath {
+  KeptPath(const HttpServices& services, const HttpRequest& request)
+      : ObjectPath(request.path, "/v1/responses/") {
     keeps = services.responses != nullptr;
     kept = Keeping{services.responses, NameOf(request.tenant)}.Find(id);
   }
@@ -51,8 +48,6 @@ struct KeptPath {
             "", 0};
   }
 
-  std::string id;
-  std::string rest;
   bool keeps = false;
   std::shared_ptr<const KeptResponse> kept;
 };

@@ -12,6 +12,7 @@
 #include "router/batches/service.h"
 #include "router/http/errors.h"
 #include "router/http/file_content_call.h"
+#include "router/http/object_path.h"
 #include "router/keys/tenant_access.h"
 
 namespace quire {
@@ -21,7 +22,6 @@ using CallPtr = std::unique_ptr<Call>;
 using batches::BatchObject;
 using batches::FileObject;
 using batches::Page;
-using batches::Store;
 
 constexpr std::string_view kFilesPath = "/v1/files/";
 constexpr std::string_view kBatchesPath = "/v1/batches/";
@@ -49,19 +49,24 @@ HttpResponse JsonResponse(std::string body) {
 class DiskCall final : public Call {
  public:
   struct Work {
-    std::function<HttpResponse(Store& store)> run;
-    size_t bytes = 0;    // of input
-    bool wakes = false;  // there may be a new batch, or one to end
+    std::function<HttpResponse(batches::Service& batches)> run;
+    size_t bytes = 0;         // of input
+    bool scans = false;       // the whole folder of the tenant
+    size_t descriptions = 0;  // that it may read then
+    bool wakes = false;       // there may be a new batch, or one to end
   };
 
   static CallPtr Begin(HttpServices& services, const HttpRequest& request, Exchange& exchange,
                        Work work) {
+    if (services.batches == nullptr) return NotServedHere(exchange);
     auto call = std::make_unique<DiskCall>();
     const auto response = std::make_shared<HttpResponse>();
     batches::Service& batches = *services.batches;
+    const std::string tenant = NameOf(request.tenant);
+    const size_t scan = work.scans ? batches.store.CostOf(tenant, work.descriptions) : 0;
     const bool taken = batches.disk.RunFor(
-        {NameOf(request.tenant), work.bytes, call->left_},
-        [response, run = work.run, &store = batches.store] { *response = run(store); },
+        {tenant, work.bytes + scan, call->left_},
+        [response, run = work.run, &batches] { *response = run(batches); },
         [left = call->left_, response, wakes = work.wakes, &batches, &exchange] {
           if (wakes) batches.runner.Wake();
           if (!*left) exchange.Reply(std::move(*response));
@@ -80,22 +85,6 @@ HttpResponse ResponseOf(const Result<T>& result) {
   return result.ok() ? JsonResponse(Json(result.value())) : ErrorResponse(result.error());
 }
 
-// "%41" and "+" in a query's value; what is no such word stays as it is.
-std::string Decoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const int high = text[i] == '%' && i + 2 < text.size() ? HexDigit(text[i + 1]) : -1;
-    const int low = high < 0 ? -1 : HexDigit(text[i + 2]);
-    if (low < 0) {
-      out += text[i] == '+' ? ' ' : text[i];
-      continue;
-    }
-    out += static_cast<char>(high * 16 + low);
-    i += 2;
-  }
-  return out;
-}
-
 // What a list's query asks for.
 struct ListQuery {
   Page page;
@@ -110,7 +99,7 @@ ListQuery ReadQuery(std::string_view query, size_t most, size_t usual, std::stri
     query.remove_prefix(std::min(query.size(), pair.size() + 1));
     const std::string_view key = pair.substr(0, pair.find('='));
     const std::string value =
-        Decoded(pair.substr(std::min(pair.size(), key.size() + 1))).substr(0, 128);
+        PercentDecode(pair.substr(std::min(pair.size(), key.size() + 1))).substr(0, 128);
     if (key == "limit") {
       size_t limit = 0;
       const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), limit);
@@ -121,7 +110,7 @@ ListQuery ReadQuery(std::string_view query, size_t most, size_t usual, std::stri
     } else if (key == "after") {
       read.page.after = value;
       if (!batches::IsId(value, prefix)) {
-        read.problem = InvalidField("after", "must be an id that the list had");
+        read.problem = InvalidField("after", "must be an id from the list");
       }
     } else if (key == "order") {
       read.page.oldest_first = value == "asc";
@@ -151,22 +140,16 @@ HttpResponse ListResponse(const Result<batches::Listed<T>>& result) {
   return JsonResponse(out + "}");
 }
 
-// An id and what follows it in a path.
-struct ObjectPath {
-  ObjectPath(const HttpRequest& request, std::string_view before) {
-    const std::string_view path = std::string_view(request.path).substr(before.size());
-    const size_t end = std::min(path.find('/'), path.size());
-    id = path.substr(0, end);
-    rest = path.substr(end);
-  }
-  ApiError NothingServed(std::string_view what) const {
-    return {ApiCode::kNotFound,
-            "nothing is served at " + rest.substr(0, 128) + " of it; " + std::string(what), "", 0};
-  }
-
-  std::string id;
-  std::string rest;
-};
+CallPtr NotServedBelow(const HttpRequest& request, Exchange& exchange, const std::string& served) {
+  return Answer(exchange, {ApiCode::kNotFound,
+                           "nothing is served at " + request.method + " " +
+                               request.path.substr(0, 128) + "; " + served,
+                           "", 0});
+}
+constexpr char kServedOfFiles[] =
+    "GET and DELETE are served at /v1/files/ID, and GET at /v1/files/ID/content";
+constexpr char kServedOfBatches[] =
+    "GET is served at /v1/batches/ID, and POST at /v1/batches/ID/cancel";
 
 struct Upload {
   std::string filename;
@@ -202,7 +185,7 @@ Result<Upload> ReadUpload(const HttpRequest& request) {
                           "files here do not expire; leave it out, and delete them");
     } else {
       return InvalidField(part.name.substr(0, 64),
-                          "is no field of an upload: purpose and file are");
+                          "is not a field of an upload; its fields are purpose and file");
     }
   }
   if (!has_purpose) return InvalidField("purpose", "is missing; send \"batch\"");
@@ -213,104 +196,95 @@ Result<Upload> ReadUpload(const HttpRequest& request) {
 }  // namespace
 
 CallPtr UploadFile(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  if (services.batches == nullptr) return NotServedHere(exchange);
   const auto held = std::make_shared<HttpRequest>(std::move(request));
-  return DiskCall::Begin(
-      services, *held, exchange,
-      {[held, &metrics = services.batches->metrics](Store& store) {
-         const Result<Upload> upload = ReadUpload(*held);
-         if (!upload.ok()) {
-           metrics.bad_uploads.Add();
-           return ErrorResponse(upload.error());
-         }
-         return ResponseOf(
-             store.KeepFile(NameOf(held->tenant), upload.value().filename, upload.value().data));
-       },
-       held->body.size()});
+  const auto run = [held](batches::Service& batches) {
+    const Result<Upload> upload = ReadUpload(*held);
+    if (!upload.ok()) {
+      batches.metrics.bad_uploads.Add();
+      return ErrorResponse(upload.error());
+    }
+    return ResponseOf(
+        batches.store.KeepFile(NameOf(held->tenant), upload.value().filename, upload.value().data));
+  };
+  return DiskCall::Begin(services, *held, exchange,
+                         {.run = run, .bytes = held->body.size(), .scans = true});
 }
 
 CallPtr ListFiles(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  if (services.batches == nullptr) return NotServedHere(exchange);
-  ListQuery query = ReadQuery(request.query, 10'000, 10'000, batches::kFilePrefix);
+  const ListQuery query = ReadQuery(request.query, 10'000, 10'000, batches::kFilePrefix);
   if (query.problem) return Answer(exchange, *query.problem);
+  const Page& page = query.page;
+  const auto run = [tenant = NameOf(request.tenant), page](batches::Service& batches) {
+    return ListResponse(batches.store.Files(tenant, page));
+  };
+  // One purpose may be that of none.
+  const size_t most = page.purpose.empty() ? page.limit + 1 : SIZE_MAX;
   return DiskCall::Begin(services, request, exchange,
-                         {[tenant = NameOf(request.tenant), page = query.page](Store& store) {
-                           return ListResponse(store.Files(tenant, page));
-                         }});
+                         {.run = run, .scans = true, .descriptions = most});
 }
 
 CallPtr ReadFile(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  if (services.batches == nullptr) return NotServedHere(exchange);
-  const ObjectPath path(request, kFilesPath);
+  const ObjectPath path(request.path, kFilesPath);
   if (path.rest == "/content") {
+    if (services.batches == nullptr) return NotServedHere(exchange);
     return FileContentCall::Begin(services, std::move(request), path.id, exchange);
   }
-  if (!path.rest.empty()) {
-    return Answer(exchange, path.NothingServed("GET /v1/files/ID and …/content are"));
-  }
-  return DiskCall::Begin(services, request, exchange,
-                         {[tenant = NameOf(request.tenant), id = path.id](Store& store) {
-                           return ResponseOf(store.File(tenant, id));
-                         }});
+  if (!path.rest.empty()) return NotServedBelow(request, exchange, kServedOfFiles);
+  const auto run = [tenant = NameOf(request.tenant), id = path.id](batches::Service& batches) {
+    return ResponseOf(batches.store.File(tenant, id));
+  };
+  return DiskCall::Begin(services, request, exchange, {.run = run});
 }
 
 CallPtr DeleteFile(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  if (services.batches == nullptr) return NotServedHere(exchange);
-  const ObjectPath path(request, kFilesPath);
-  if (!path.rest.empty()) return Answer(exchange, path.NothingServed("DELETE /v1/files/ID is"));
-  return DiskCall::Begin(
-      services, request, exchange, {[tenant = NameOf(request.tenant), id = path.id](Store& store) {
-        if (const auto problem = store.DeleteFile(tenant, id)) return ErrorResponse(*problem);
-        return JsonResponse("{\"id\":\"" + id + "\",\"object\":\"file\",\"deleted\":true}");
-      }});
+  const ObjectPath path(request.path, kFilesPath);
+  if (!path.rest.empty()) return NotServedBelow(request, exchange, kServedOfFiles);
+  const auto run = [tenant = NameOf(request.tenant), id = path.id](batches::Service& batches) {
+    if (const auto problem = batches.store.DeleteFile(tenant, id)) return ErrorResponse(*problem);
+    return JsonResponse("{\"id\":\"" + id + "\",\"object\":\"file\",\"deleted\":true}");
+  };
+  return DiskCall::Begin(services, request, exchange, {.run = run, .scans = true});
 }
 
 CallPtr CreateBatch(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  if (services.batches == nullptr) return NotServedHere(exchange);
   const auto held = std::make_shared<HttpRequest>(std::move(request));
+  const auto run = [held](batches::Service& batches) {
+    Result<BatchObject> batch = batches::ReadCreate(held->body);
+    if (!batch.ok()) return ErrorResponse(batch.error());
+    batch.value().creator = batches::Creator::Of(held->tenant.get());
+    return ResponseOf(batches.store.Create(std::move(batch.value())));
+  };
   return DiskCall::Begin(services, *held, exchange,
-                         {[held](Store& store) {
-                            Result<BatchObject> batch = batches::ReadCreate(held->body);
-                            if (!batch.ok()) return ErrorResponse(batch.error());
-                            batch.value().creator = batches::Creator::Of(held->tenant.get());
-                            return ResponseOf(store.Create(std::move(batch.value())));
-                          },
-                          held->body.size(), true});
+                         {.run = run, .bytes = held->body.size(), .scans = true, .wakes = true});
 }
 
 CallPtr ListBatches(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  if (services.batches == nullptr) return NotServedHere(exchange);
-  ListQuery query = ReadQuery(request.query, 100, 20, batches::kBatchPrefix);
+  const ListQuery query = ReadQuery(request.query, 100, 20, batches::kBatchPrefix);
   if (query.problem) return Answer(exchange, *query.problem);
+  const Page& page = query.page;
+  const auto run = [tenant = NameOf(request.tenant), page](batches::Service& batches) {
+    return ListResponse(batches.store.Batches(tenant, page));
+  };
   return DiskCall::Begin(services, request, exchange,
-                         {[tenant = NameOf(request.tenant), page = query.page](Store& store) {
-                           return ListResponse(store.Batches(tenant, page));
-                         }});
+                         {.run = run, .scans = true, .descriptions = page.limit + 1});
 }
 
 CallPtr ReadBatch(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  if (services.batches == nullptr) return NotServedHere(exchange);
-  const ObjectPath path(request, kBatchesPath);
-  if (!path.rest.empty()) {
-    return Answer(exchange, path.NothingServed("GET /v1/batches/ID and POST …/cancel are"));
-  }
-  return DiskCall::Begin(services, request, exchange,
-                         {[tenant = NameOf(request.tenant), id = path.id](Store& store) {
-                           return ResponseOf(store.Batch(tenant, id));
-                         }});
+  const ObjectPath path(request.path, kBatchesPath);
+  if (!path.rest.empty()) return NotServedBelow(request, exchange, kServedOfBatches);
+  const auto run = [tenant = NameOf(request.tenant), id = path.id](batches::Service& batches) {
+    return ResponseOf(batches.store.Batch(tenant, id));
+  };
+  return DiskCall::Begin(services, request, exchange, {.run = run});
 }
 
 CallPtr CancelBatch(HttpServices& services, HttpRequest request, Exchange& exchange) {
-  if (services.batches == nullptr) return NotServedHere(exchange);
-  const ObjectPath path(request, kBatchesPath);
-  if (path.rest != "/cancel") {
-    return Answer(exchange, path.NothingServed("GET /v1/batches/ID and POST …/cancel are"));
-  }
-  return DiskCall::Begin(services, request, exchange,
-                         {[tenant = NameOf(request.tenant), id = path.id](Store& store) {
-                            return ResponseOf(store.Cancel(tenant, id));
-                          },
-                          0, true});
+  const ObjectPath path(request.path, kBatchesPath);
+  if (path.rest != "/cancel") return NotServedBelow(request, exchange, kServedOfBatches);
+  const auto run = [tenant = NameOf(request.tenant), id = path.id](batches::Service& batches) {
+    return ResponseOf(batches.store.Cancel(tenant, id));
+  };
+  return DiskCall::Begin(services, request, exchange, {.run = run, .wakes = true});
 }
 
 }  // namespace quire

@@ -448,6 +448,11 @@ absl::Status MaskPool::ChargeMatcher(Text& text) {
                std::to_string(options_.max_bytes) + " bytes that this worker has for them"));
 }
 
+size_t MaskPool::queued() {
+  MutexLock lock(mutex_);
+  return queue_.size() - next_;
+}
+
 std::shared_ptr<MaskPool::Text> MaskPool::Take() {
   std::unique_lock<std::mutex> lock(mutex_.native());
   while (next_ == queue_.size() && !stopping_) wake_.wait(lock);

@@ -90,6 +90,8 @@ class MaskPool final : public StepMasks {
   std::span<const uint32_t> MaskOf(uint64_t sequence) { return MaskOf(sequence, 0); }
 
   size_t size() const { return texts_.size(); }
+  // Texts that wait for a thread: no more than there are, and those that have ended since.
+  size_t queued();
   size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:

@@ -195,6 +195,19 @@ TEST_F(StoreTest, ListsHavePages) {
   EXPECT_TRUE(store->Files("a", {9, "", false, "batch_output"}).value().objects.empty());
 }
 
+// Tenants take turns by what their work costs: who keeps many files pays for each look at them.
+TEST_F(StoreTest, WhatIsReadOfAFolderIsPartOfItsCost) {
+  const auto store = Open();
+  EXPECT_EQ(store->CostOf("acme", 100), 0u);
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(store->KeepFile("acme", "a", "x").ok());
+  store->Look().IgnoreError();
+  const size_t names = store->CostOf("acme", 0);
+  EXPECT_GE(names, 8u * 512);
+  EXPECT_GE(store->CostOf("acme", 4), names + 4u * 8192);
+  EXPECT_EQ(store->CostOf("acme", SIZE_MAX), store->CostOf("acme", 16)) << "it has no more";
+  EXPECT_EQ(store->CostOf("beta", SIZE_MAX), 0u);
+}
+
 TEST_F(StoreTest, TheOldestEndedBatchesGiveWay) {
   limits_.max_kept = 3;
   const auto store = Open();

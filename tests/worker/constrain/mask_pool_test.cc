@@ -75,6 +75,30 @@ void WriteTexts(int threads) {
   EXPECT_GT(pool.bytes(), 0u);
 }
 
+// The threads are behind all the while: the engine takes each mask as soon as it has let go of it.
+TEST(MaskPool, ATextWaitsForAThreadOnce) {
+  constexpr size_t kTexts = 4;
+  MaskPool pool({.threads = 1, .vocab_size = kVocab});
+  const Constraint constraint = test::ConstraintOf(ConstraintKind::kRegex, "[a-z]*");
+  for (uint64_t sequence = 1; sequence <= kTexts; ++sequence) {
+    pool.Begin(sequence, {test::TagGrammar(constraint)}, {});
+  }
+  std::mt19937_64 rng(1);
+  size_t most = 0;
+  for (int step = 0; step < 2000; ++step) {
+    pool.Send();
+    most = std::max(most, pool.queued());
+    for (uint64_t sequence = 1; sequence <= kTexts; ++sequence) {
+      const std::span<const uint32_t> mask = pool.MaskOf(sequence);
+      TokenId token = test::kTagEnd;
+      while (token == test::kTagEnd) token = AnyOf(mask, rng);
+      pool.Accept(sequence, token);
+    }
+  }
+  EXPECT_GT(most, 0u);
+  EXPECT_LE(most, kTexts);
+}
+
 TEST(MaskPool, MasksAreThoseOfAMatcherAlone) { WriteTexts(0); }
 TEST(MaskPool, ThreadsComputeThem) {
   WriteTexts(1);
