@@ -3,21 +3,17 @@
 // many of them would measure the callers.
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/connect.hpp>
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "bench/client/load.h"
-#include "common/host_port.h"
+#include "bench/client/loop_load_asio.h"
 #include "common/http2/grpc_framing.h"
 #include "common/http2/session.h"
 #include "quire/v1/inference.pb.h"
@@ -81,46 +77,27 @@ class Channel final : public http2::Handler {
   std::vector<char> buffer_ = std::vector<char>(kHttp2ReadBytes);
 };
 
-class Http2Load final : public Load {
+class Http2Load final : public LoopLoad {
  public:
-  Http2Load(const LoadOptions& options, Tally& tally)
-      : options(options), tally(tally), guard_(context_.get_executor()) {
-    const HostPort target = *ParseHostPort(options.target);
-    endpoint = tcp::endpoint(asio::ip::make_address(target.host), target.port);
+  Http2Load(const LoadOptions& load_options, Tally& counts) : LoopLoad(load_options, counts) {
     for (int32_t i = 0; i < options.channels; ++i) {
       channels_.push_back(std::make_unique<Channel>(*this, context_));
     }
-    thread_ = std::thread([this] { context_.run(); });
+    StartThread();
   }
-  ~Http2Load() override {
-    context_.stop();
-    thread_.join();
-  }
+  ~Http2Load() override { StopThread(); }
 
-  void Next() override {
-    asio::post(context_, [this] { Begin(); });
-  }
-
-  // On the thread of the calls.
-  void Begin() {
-    const int64_t number = tally.Begin();
-    if (number < 0) return;
-    channels_[static_cast<size_t>(number) % channels_.size()]->Begin(number);
-  }
   void Ended(const Outcome& outcome) {
     if (options.rate == 0) Next();
     tally.Count(outcome);
   }
 
-  const LoadOptions& options;
-  Tally& tally;
-  tcp::endpoint endpoint;
-
  private:
-  asio::io_context context_{1};
-  asio::executor_work_guard<asio::io_context::executor_type> guard_;
+  void BeginCall(int64_t number) override {
+    channels_[static_cast<size_t>(number) % channels_.size()]->Begin(number);
+  }
+
   std::vector<std::unique_ptr<Channel>> channels_;
-  std::thread thread_;
 };
 
 http2::Settings ClientSettings() {

@@ -1,20 +1,15 @@
 // HTTP/1.1 calls on one thread: an answer in one piece, or a stream of events.
 #include <boost/asio/connect.hpp>
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <charconv>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "bench/client/load.h"
-#include "common/host_port.h"
+#include "bench/client/loop_load_asio.h"
 #include "common/json/json.h"
 
 namespace quire::bench {
@@ -79,27 +74,21 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Outcome outcome_;
 };
 
-class HttpLoad final : public Load {
+class HttpLoad final : public LoopLoad {
  public:
-  HttpLoad(const LoadOptions& options, Tally& tally)
-      : options(options), tally(tally), guard_(context_.get_executor()) {
-    const HostPort target = *ParseHostPort(options.target);
-    endpoint = tcp::endpoint(asio::ip::make_address(target.host), target.port);
-    thread_ = std::thread([this] { context_.run(); });
+  HttpLoad(const LoadOptions& load_options, Tally& counts) : LoopLoad(load_options, counts) {
+    StartThread();
   }
-  ~HttpLoad() override {
-    context_.stop();
-    thread_.join();
+  ~HttpLoad() override { StopThread(); }
+
+  void Ended(const Outcome& outcome, std::shared_ptr<Connection> reusable) {
+    if (reusable != nullptr) idle_.push_back(std::move(reusable));
+    if (options.rate == 0) Begin();
+    tally.Count(outcome);
   }
 
-  void Next() override {
-    asio::post(context_, [this] { Begin(); });
-  }
-
-  // On the thread of the calls.
-  void Begin() {
-    const int64_t number = tally.Begin();
-    if (number < 0) return;
+ private:
+  void BeginCall(int64_t number) override {
     std::shared_ptr<Connection> connection;
     if (idle_.empty()) {
       connection = std::make_shared<Connection>(*this, context_);
@@ -109,21 +98,8 @@ class HttpLoad final : public Load {
     }
     connection->Begin(number);
   }
-  void Ended(const Outcome& outcome, std::shared_ptr<Connection> reusable) {
-    if (reusable != nullptr) idle_.push_back(std::move(reusable));
-    if (options.rate == 0) Begin();
-    tally.Count(outcome);
-  }
 
-  const LoadOptions& options;
-  Tally& tally;
-  tcp::endpoint endpoint;
-
- private:
-  asio::io_context context_{1};
-  asio::executor_work_guard<asio::io_context::executor_type> guard_;
   std::vector<std::shared_ptr<Connection>> idle_;
-  std::thread thread_;
 };
 
 Connection::Connection(HttpLoad& load, asio::io_context& context)

@@ -66,8 +66,9 @@ TEST(Multipart, WhatNoClientSendsIsRefusedByName) {
   EXPECT_NE(WhyNot(Part("a", "1", "\r\nContent-Transfer-Encoding: base64") + "--X--")
                 .find("Content-Transfer-Encoding"),
             std::string::npos);
-  EXPECT_NE(WhyNot(Part("a", "1", "\r\n folded: x") + "--X--").find("header without a name and a colon"),
-            std::string::npos);
+  EXPECT_NE(
+      WhyNot(Part("a", "1", "\r\n folded: x") + "--X--").find("header without a name and a colon"),
+      std::string::npos);
 }
 
 TEST(Multipart, PartsAndHeadersAtTheirLimitsAndOneMore) {
