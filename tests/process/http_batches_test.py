@@ -148,7 +148,7 @@ def test_uploads_are_checked(server):
     for parts, word in ((good[:1], "file: is missing"), (good[1:], "purpose: is missing"),
                         ((("purpose", None, b"fine-tune"), good[1]), "only \\\"batch\\\""),
                         ((*good, ("expires_after[anchor]", None, b"created_at")), "do not expire"),
-                        ((*good, good[1]), "came twice"), ((*good, ("x", None, b"")), "no field"),
+                        ((*good, good[1]), "came twice"), ((*good, ("x", None, b"")), "not a field"),
                         ((good[0], ("file", "f" * 256, b"{}")), "filename"), (good * 9, "16 parts")):
         status, answer = ask(server.port, "POST", "/v1/files", form(parts), **kind)
         expect(status == 400 and word in answer.decode(), (status, answer, word))
