@@ -10,8 +10,8 @@
 // 3. The matchers of all texts hold at most max_bytes: the text that would exceed this fails.
 // 4. A step of running rows without drafts allocates nothing here; llguidance does.
 // 5. Drafts change no mask: those that may turn out wrong are tried on a copy of the text's state.
-// A
-//    text that has gone along with a draft which is not accepted is of no use any more (Astray).
+//    A text that has gone along with a draft which is not accepted is of no use any more (Astray).
+// 6. A text waits for a thread once, however often it is handed on.
 #pragma once
 
 #include <atomic>
