@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("deploy_tools")
 OWN_CLUSTER = ROOT / "tests" / "deploy" / "own-cluster.yaml"
 # Values of Kubernetes' own types, whose keys kubectl-validate checks once they are rendered.
 OPEN = ("extraEnv", "extraVolumes", "extraVolumeMounts", "tolerations", "topologySpreadConstraints", "nodeAffinity",
-        "podAffinity", "podAntiAffinity", "routerFrom", "extraEgress", "parentRefs", "extraObjects", "global")
+        "podAffinity", "podAntiAffinity", "routerFrom", "extraEgress", "to", "parentRefs", "extraObjects", "global")
 # What the schema refuses: the setting, and the key and words that the message has.
 REFUSED_BY_SCHEMA = [
     ("router.prot=1", "/router", "'prot' not allowed"),
@@ -44,6 +44,8 @@ REFUSED_BY_SCHEMA = [
     ("worker.image.digest=sha256:12", "/worker/image/digest", "does not match"),
     ("model.source.type=s3", "/model/source/type", "must be one of"),
     ("router.trustedProxies[0]=nginx", "/router/trustedProxies/0", "does not match"),
+    ("networkPolicy.apiServer.cidrs[0]=10.0.0.5", "/networkPolicy/apiServer/cidrs/0", "does not match"),
+    ("networkPolicy.apiServer.port=443", "/networkPolicy/apiServer", "'port' not allowed"),
     ("workerTLS.mode=tls", "/workerTLS/mode", "must be one of"),
     ("workerTLS.certManager.duration=long", "/workerTLS/certManager/duration", "does not match"),
     ("apiKeys.existingSecret=Not_A_Name", "/apiKeys/existingSecret", "does not match"),
@@ -226,6 +228,10 @@ def test_notes_tell_commands_that_fit_what_is_rendered():
     expect("{.data.first\\.key}" in notes, f"a dot in an entry's name: {notes}")
     alone = rendered_notes("--set", "router.enabled=false,workerTLS.certManager.issuerRef.name=quire-ca")
     expect("curl" not in alone and "{quire-worker}" in alone and "replaces its list" in alone, alone)
+    for values, open_to_any in (("", True), ("networkPolicy.apiServer.cidrs[0]=10.0.0.5/32", False), ("router.discovery=dns", False),
+                                ("networkPolicy.enabled=false", False)):
+        notes = rendered_notes(*(["--set", values] if values else []))
+        expect(("any address on ports 443 and 6443" in notes) == open_to_any, f"{values}: {notes}")
     way_in = ("gateway.enabled=true,gateway.parentRefs[0].name=g", "ingress.enabled=true,ingress.host=a.example")
     for values in way_in:
         for tls in ("", "t"):

@@ -90,7 +90,8 @@ def everything():
         "router.trustedProxies[0]=10.0.0.0/8,router.trustedProxies[1]=fd00::1")
     found["chart with a model from an image"] = chart(
         "--set", "model.source.type=oci,model.source.oci.image=registry.example.com/m:1,model.path=g.gguf,"
-        "allowInsecure=true,workerTLS.mode=none,apiKeys.existingSecret=,router.autoscaling.enabled=false")
+        "allowInsecure=true,workerTLS.mode=none,apiKeys.existingSecret=,router.autoscaling.enabled=false,"
+        "networkPolicy.apiServer.cidrs[0]=10.0.0.5/32,networkPolicy.apiServer.cidrs[1]=fd00::5/128,networkPolicy.apiServer.ports[0]=6443")
     found["chart for a cluster of one's own"] = chart(
         "-f", ROOT / "tests" / "deploy" / "own-cluster.yaml", release="a-release-with-quite-a-long-name-for-production-x-123")
     found["chart of workers alone"] = chart(

@@ -1,6 +1,7 @@
 """The manifests of deploy/ held against themselves and against what the binaries say of their flags."""
 import copy
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -368,6 +369,38 @@ def test_only_routers_reach_workers():
             expect(labels["app.kubernetes.io/component"] == "router", name)
 
 
+def test_routers_reach_workers_dns_and_the_api_server():
+    """Ports without a destination lead anywhere: only the API server's do, whose addresses no manifest can know."""
+    seen = 0
+    for name, objects in everything():
+        for o in m.of_kind(objects, "NetworkPolicy"):
+            if o["metadata"]["labels"]["app.kubernetes.io/component"] != "router":
+                continue
+            spec, anywhere = o["spec"], set()
+            expect(spec["policyTypes"] == ["Ingress", "Egress"], name)
+            for rule in spec["egress"]:
+                cidrs = {to["ipBlock"]["cidr"] for to in rule.get("to", []) if "ipBlock" in to}
+                expect(not cidrs & {"0.0.0.0/0", "::/0"} and ("to" not in rule or rule["to"]), f"{name}: {rule}")
+                if "to" not in rule:
+                    anywhere |= {port["port"] for port in rule["ports"]}
+            watches = any("worker-k8s" in m.flags_of(c) for w, _, c in m.our_containers(objects) if w["kind"] == "Deployment")
+            named = any(port["port"] == 6443 for rule in spec["egress"] if "to" in rule for port in rule.get("ports", []))
+            expect(anywhere == (set() if named or not watches else {443, 6443}), f"{name}: {anywhere} of any address")
+            seen += 1
+    expect(seen > 8, seen)
+
+
+def test_an_overlay_names_the_api_server_as_the_readme_says():
+    patches = re.search(r"```yaml\n(patches:.*?)```", (m.KUSTOMIZE / "README.md").read_text(), re.S)[1]
+    with tempfile.TemporaryDirectory() as folder:
+        way = os.path.relpath(os.path.realpath(m.KUSTOMIZE), os.path.realpath(folder))
+        (pathlib.Path(folder) / "kustomization.yaml").write_text(f"resources: [{way}/overlays/cpu-demo]\n{patches}")
+        policy = next(o for o in m.overlay(folder) if o["kind"] == "NetworkPolicy" and o["metadata"]["name"] == "quire-router")
+    expect(policy["spec"]["egress"][2] == {"ports": [{"port": 443}, {"port": 6443}],
+                                           "to": [{"ipBlock": {"cidr": "10.0.0.5/32"}}]}, policy)
+    expect(all("to" in rule for rule in policy["spec"]["egress"]), policy)
+
+
 def test_everything_is_valid_to_kubernetes_and_to_the_operators():
     with tempfile.TemporaryDirectory() as folder:
         files, skipped = 0, set()
@@ -405,10 +438,13 @@ def test_the_dockerfile_agrees_with_the_build_and_the_manifests():
     needed = set(re.search(r"^PACKAGES=\((.*?)\)", dev, re.M | re.S)[1].split()) - {"ccache", "python3-venv"}
     expect(needed <= installed, f"./dev builds with {needed - installed} besides")
     stages = {name: body for name, body in re.findall(r"^FROM scratch AS ([\w-]+)\n(.*?)(?=\n\n|\Z)", text, re.M | re.S)}
+    expect(re.search(r"^ARG BASE=debian:12-slim\n\nFROM \$\{BASE\} AS build$", text, re.M), "a base of one's own choice")
+    expect(set(re.findall(r"^FROM (\S+)", text, re.M)) == {"${BASE}", "build", "scratch"}, "and no other one")
     images = {re.split("[:@]", o["image"].rsplit("/", 1)[1])[0] for _, _, _, o in ours()}
     expect({f"quire-{s}" for s in stages} == images, f"{stages.keys()} {images}")
     for name, body in stages.items():
         expect("USER 65532:65532" in body, body)
+        expect("ARG BASE\nLABEL org.opencontainers.image.base.name=${BASE}\n" in body, body)
         expect(f'ENTRYPOINT ["/usr/local/bin/quire-{name.removesuffix("-cuda")}"]' in body, body)
         exposed = set(map(int, re.search(r"EXPOSE (.*)", body)[1].split()))
         for where, o, _, container in ours():
@@ -459,6 +495,10 @@ BROKEN = [
          readOnlyRootFilesystem=False)),
     (test_only_routers_reach_workers,
      lambda o: first_of(o, "NetworkPolicy", "worker")["spec"]["ingress"][0]["from"].append({"podSelector": {}})),
+    (test_routers_reach_workers_dns_and_the_api_server,
+     lambda o: first_of(o, "NetworkPolicy", "router")["spec"]["egress"][1].pop("to")),
+    (test_routers_reach_workers_dns_and_the_api_server,
+     lambda o: first_of(o, "NetworkPolicy", "router")["spec"]["egress"].append({"ports": [{"port": 80}]})),
 ]
 
 
