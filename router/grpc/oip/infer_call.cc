@@ -55,7 +55,8 @@ GrpcCallHandler::Step InferCall::Read(std::string_view message) {
 
 void InferCall::Begin(ReadRequest read) {
   services_.counters.grpc_requests.Add();
-  (void)call_->CountFor(read.hold->account());  // a message that finds no memory ends the call
+  memory_ = read.hold->account();
+  (void)call_->CountFor(memory_);  // a message that finds no memory ends the call
   request_ = std::move(read.request);
   GenerateRequest& generate = request_.generate;
   if (generate.request_id.empty()) generate.request_id = NewRequestId(services_.rng);
@@ -65,6 +66,7 @@ void InferCall::Begin(ReadRequest read) {
   }
   if (read.problem) return OnError(*read.problem);
   answer_ = std::make_unique<InferAnswer>(request_);
+  owner_ = NameOf(generate.tenant);
   id_ = services_.pipeline.Start(std::move(generate), this);
   const std::string trace = trace::TraceResponse(services_.pipeline.TraceOf(id_));
   if (!trace.empty()) call_->AddInitialMetadata("traceresponse", trace);
@@ -72,6 +74,7 @@ void InferCall::Begin(ReadRequest read) {
 
 void InferCall::OnCancelled() {
   services_.counters.grpc_cancelled.Add();
+  *cancelled_ = true;
   if (id_ != 0) services_.pipeline.Cancel(std::exchange(id_, 0));
 }
 
@@ -82,14 +85,33 @@ void InferCall::OnFinished(const Usage&) {
     error.message = "the answer ended without a finish reason";
     return OnError(error);
   }
+  const size_t held_bytes = answer_->held_bytes();
+  const auto answer = std::make_shared<WholeAnswer>(memory_);
+  answer->request = std::move(request_);
+  answer->outputs = answer_->Take();
+  if (IsLarge(services_, held_bytes)) return AnswerOffLoop(held_bytes, answer);
   inference::ModelInferResponse response;
-  ToProto(request_, answer_->Take(), response);
-  MarkFinal(true, response);
+  answer->Fill(response);
   if (const auto problem = CheckSize(response, services_.limits.max_send_bytes)) {
     return OnError(*problem);
   }
   (void)call_->HoldAnswers(0);
   call_->Send(response);
+  call_->Finish(absl::OkStatus());
+}
+
+void InferCall::AnswerOffLoop(size_t held_bytes, const std::shared_ptr<WholeAnswer>& answer) {
+  const auto done = [self = shared_from_this(), answer] {
+    if (!*self->cancelled_) self->Written(*answer);
+  };
+  const auto problem = WriteOffLoop(services_, {owner_, held_bytes, cancelled_}, answer, done);
+  if (problem) OnError(*problem);
+}
+
+void InferCall::Written(const WholeAnswer& answer) {
+  if (answer.problem) return OnError(*answer.problem);
+  (void)call_->HoldAnswers(0);
+  call_->SendBytes(answer.bytes);
   call_->Finish(absl::OkStatus());
 }
 

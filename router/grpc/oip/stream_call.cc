@@ -28,6 +28,7 @@ void StreamCall::Take(ReadRequest read) {
   // Output that finds no memory ends the call.
   if (!std::exchange(tenant_known_, true)) (void)call_->CountFor(read.hold->account());
   InferRequest& request = read.request;
+  owner_ = NameOf(request.generate.tenant);
   std::optional<ApiError>& problem = read.problem;
   const RequestLimits& limits = services_.request_limits;
   if (!problem && ids_.count(request.id) > 0) {
@@ -102,8 +103,7 @@ bool StreamCall::Emit(Part& part, bool final) {
   }
   if (const auto problem = CheckSize(message->response, services_.limits.max_send_bytes)) {
     if (part.id != 0) services_.pipeline.Cancel(std::exchange(part.id, 0));
-    Refuse(part.request, *problem);
-    Drop(part);
+    Fail(part, *problem);
     return false;
   }
   message->whose = part.number;
@@ -130,9 +130,41 @@ void StreamCall::PartFinished(Part& part) {
     error.message = "the answer ended without a finish reason";
     return PartError(part, error);
   }
-  const bool empty_final = part.request.empty_final;
-  if (!Emit(part, !empty_final)) return;
-  if (empty_final) {
+  if (!part.request.stream && IsLarge(services_, part.answer.held_bytes())) {
+    return AnswerOffLoop(part);
+  }
+  if (Emit(part, !part.request.empty_final)) EndAnswered(part);
+}
+
+void StreamCall::AnswerOffLoop(Part& part) {
+  AnswerWork work{owner_, part.answer.held_bytes(), cancelled_};
+  const auto answer = std::make_shared<WholeAnswer>(part.hold.account());
+  answer->request = part.request;
+  answer->outputs = part.answer.Take();
+  answer->of_stream = true;
+  answer->final = !part.request.empty_final;
+  answer->trace_response = std::exchange(part.trace_response, {});
+  const auto done = [self = shared_from_this(), number = part.number, answer] {
+    self->Written(number, *answer);
+  };
+  if (const auto problem = WriteOffLoop(services_, work, answer, done)) Fail(part, *problem);
+}
+
+void StreamCall::Written(uint64_t number, WholeAnswer& answer) {
+  const auto found = parts_.find(number);
+  if (found == parts_.end()) return;  // its client has left
+  Part& part = *found->second;
+  if (answer.problem) return Fail(part, *answer.problem);
+  auto message = std::make_unique<StreamWriter::Message>();
+  message->written = std::move(answer.bytes);
+  message->whose = number;
+  Send(std::move(message));
+  EndAnswered(part);
+}
+
+// All of its outputs are sent.
+void StreamCall::EndAnswered(Part& part) {
+  if (part.request.empty_final) {
     auto message = std::make_unique<StreamWriter::Message>();
     ToProto(part.request, {}, *message->response.mutable_infer_response());
     MarkFinal(true, *message->response.mutable_infer_response());
@@ -144,6 +176,10 @@ void StreamCall::PartFinished(Part& part) {
 void StreamCall::PartError(Part& part, const ApiError& error) {
   part.id = 0;
   if (part.request.stream && part.answer.pending() && !Emit(part, false)) return;
+  Fail(part, error);
+}
+
+void StreamCall::Fail(Part& part, const ApiError& error) {
   Refuse(part.request, error);
   Drop(part);
 }
@@ -175,6 +211,7 @@ void StreamCall::EndIfDone() {
 
 void StreamCall::OnCancelled() {
   if (std::exchange(ended_, true)) return;
+  *cancelled_ = true;
   services_.counters.grpc_cancelled.Add();
   for (const auto& [number, part] : parts_) {
     if (part->id != 0) services_.pipeline.Cancel(part->id);

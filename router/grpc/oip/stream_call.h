@@ -13,8 +13,11 @@
 //    triton_final_response = true.
 // 4. After the client's half-close the call ends with its last request; when the client is gone,
 //    all of them end.
+// 5. A request's whole answer above GrpcEdgeLimits::background_write_bytes is written on a
+//    background thread; the request is running until then.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <set>
@@ -78,6 +81,10 @@ class StreamCall final : public GrpcCallHandler, public std::enable_shared_from_
   void Flush(uint64_t number);
   // False: the response would be too large; `part` has ended with that error and is gone.
   [[nodiscard]] bool Emit(Part& part, bool final);
+  void AnswerOffLoop(Part& part);
+  void Written(uint64_t number, WholeAnswer& answer);
+  void EndAnswered(Part& part);
+  void Fail(Part& part, const ApiError& error);
   void Send(std::unique_ptr<StreamWriter::Message> message);
   void Drop(Part& part);
   void PauseOrReadOn();
@@ -89,6 +96,8 @@ class StreamCall final : public GrpcCallHandler, public std::enable_shared_from_
   std::map<uint64_t, std::unique_ptr<Part>> parts_;  // that run, by number
   std::set<std::string> ids_;                        // theirs
   uint64_t next_number_ = 1;
+  std::string owner_;  // the tenant's name
+  const std::shared_ptr<std::atomic<bool>> cancelled_ = std::make_shared<std::atomic<bool>>(false);
   bool write_posted_ = false;
   bool reading_paused_ = false;
   bool half_closed_ = false;
