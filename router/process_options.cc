@@ -5,8 +5,6 @@
 namespace quire {
 namespace {
 
-constexpr size_t kMaxAdminConnections = 16;
-constexpr size_t kMaxMetricsConnections = 64;  // on a port of their own
 // A block of --max-header-bytes that refers to nothing decodes to less.
 constexpr size_t kDecodedTimes = 16;
 

@@ -7,6 +7,10 @@
 
 namespace quire {
 
+// Connections to the port for operators, and to that of metrics; the oldest idle one gives way.
+inline constexpr size_t kMaxAdminConnections = 16;
+inline constexpr size_t kMaxMetricsConnections = 64;
+
 // With the values that follow from other settings.
 GrpcEdgeLimits GrpcEdgeLimitsOf(const RouterConfig& config);
 

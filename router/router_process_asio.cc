@@ -333,7 +333,7 @@ void RouterProcess::State::JoinServe() {
       [this](const std::vector<serve::WorkerPlace>& places) { ScrapeWorkers(places); }};
   loading = std::make_unique<LoadingPipeline>(*pipeline, std::move(options), std::move(runtime));
   serve_line =
-      std::make_unique<ServeLine>(executor.context(), config.serve_fd, log,
+      std::make_unique<ServeLine>(executor.context(), config.serve_fd, log, metrics,
                                   [this](const serve::News& news) { loading->Heard(news); });
 }
 

@@ -124,6 +124,7 @@ std::string RequestList(const Pipeline& pipeline, const RecentRequests& recent) 
     requests.emplace_back(std::move(line));
   }
   json::Object object;
+  object["live_requests"] = pipeline.LiveRequests();  // the list may leave some out
   object["requests"] = std::move(requests);
   return json::Serialize(object);
 }

@@ -82,6 +82,8 @@ EdgeMetrics::EdgeMetrics(Metrics& m)
                            "Connections closed because they stayed open without a request")),
       http_write_timeouts(Add(m, "quire_router_http_write_timeouts_total",
                               "Clients given up because they took their answer too slowly")),
+      http_lingers_cut(Add(m, "quire_router_http_lingers_cut_total",
+                           "Connections closed at once: too much came after their last answer")),
       http_unknown_fields(Add(m, "quire_router_http_unknown_fields_total",
                               "Unknown JSON fields of requests, ignored")),
       tools_left_out(

@@ -51,6 +51,7 @@ struct EdgeMetrics : TlsEdgeMetrics, PlaceMetrics {
   Counter& http_request_timeouts;  // headers or body came too slowly
   Counter& http_idle_closed;       // open for too long without a request
   Counter& http_write_timeouts;    // the client read nothing for too long, or far too little
+  Counter& http_lingers_cut;       // more came after a connection's end than is read
   Counter& http_unknown_fields;    // JSON fields that were ignored
   Counter& tools_left_out;         // of requests: those that run elsewhere, which no model is shown
   Counter& client_disconnects;     // while an answer was under way

@@ -20,7 +20,6 @@ namespace beast_http = boost::beast::http;
 using boost::beast::error_code;
 
 constexpr size_t kReadChunkBytes = 64u << 10;
-constexpr size_t kMaxLingerBytes = 4u << 20;
 constexpr size_t kSessionBytes = 20u << 10;  // of an idle one: 3 KiB, with TLS 17
 constexpr size_t kChargeStep = 4096;
 // For one request's body on the wire: chunk headers may cost as much again as the body, and this
@@ -92,6 +91,7 @@ void HttpSession::OnReadable(error_code error) {
     lingered_bytes_ += bytes;
     in_.clear();
     if (lingered_bytes_ > kMaxLingerBytes) {
+      services_.counters.http_lingers_cut.Add();
       Close();
       return;
     }

@@ -29,6 +29,10 @@
 
 namespace quire {
 
+// What is read after a connection's last answer, so that the answer arrives; beyond it the
+// connection is closed at once.
+inline constexpr size_t kMaxLingerBytes = 4u << 20;
+
 // What the sessions of one server share.
 struct HttpShared {
   HttpServices& services;

@@ -13,10 +13,14 @@ namespace quire {
 namespace asio = boost::asio;
 
 struct ServeLine::State : std::enable_shared_from_this<State> {
-  State(asio::io_context& loop, int descriptor, Logger& log,
+  State(asio::io_context& loop, int descriptor, Logger& log, Metrics& metrics,
         std::function<void(const serve::News&)> on_news)
       : socket(loop, asio::local::stream_protocol(), descriptor),
         logger(log),
+        dropped(metrics.AddCounter({"quire_router_serve_orders_dropped_total",
+                                    "Orders to quire serve dropped since it does not read."})),
+        lost(metrics.AddCounter({"quire_router_serve_lines_lost_total",
+                                 "Lines to quire serve that broke: it reads no more orders."})),
         heard(std::move(on_news)) {}
 
   void Read() {
@@ -50,6 +54,7 @@ struct ServeLine::State : std::enable_shared_from_this<State> {
     asio::async_write(socket, asio::buffer(sending),
                       [self = shared_from_this()](auto error, size_t) {
                         self->writing = false;
+                        self->sending.clear();
                         if (self->closed) return;
                         if (error) return self->Broken(error.message());
                         self->Write();
@@ -58,11 +63,14 @@ struct ServeLine::State : std::enable_shared_from_this<State> {
 
   void Broken(const std::string& why) {
     closed = true;
+    lost.Add();
     logger.Error("the line to quire serve is lost", {{"reason", why}});
   }
 
   asio::local::stream_protocol::socket socket;
   Logger& logger;
+  Counter& dropped;
+  Counter& lost;
   const std::function<void(const serve::News&)> heard;
   std::array<char, 4096> bytes;
   serve::LineCutter cutter;
@@ -71,9 +79,9 @@ struct ServeLine::State : std::enable_shared_from_this<State> {
   bool closed = false;
 };
 
-ServeLine::ServeLine(asio::io_context& loop, int descriptor, Logger& logger,
+ServeLine::ServeLine(asio::io_context& loop, int descriptor, Logger& logger, Metrics& metrics,
                      std::function<void(const serve::News&)> heard)
-    : state_(std::make_shared<State>(loop, descriptor, logger, std::move(heard))) {
+    : state_(std::make_shared<State>(loop, descriptor, logger, metrics, std::move(heard))) {
   state_->Read();
 }
 
@@ -86,7 +94,8 @@ ServeLine::~ServeLine() {
 void ServeLine::Send(const serve::Order& order) {
   if (state_->closed) return;
   const std::string line = serve::LineOf(order);
-  if (state_->unsent.size() + line.size() > kMaxUnsentOrderBytes) {
+  if (state_->sending.size() + state_->unsent.size() + line.size() > kMaxUnsentOrderBytes) {
+    state_->dropped.Add();
     state_->logger.Error("an order to quire serve is dropped: it does not read");
     return;
   }

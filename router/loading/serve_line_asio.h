@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "common/log/log.h"
+#include "common/metrics/metrics.h"
 #include "common/serve/lines.h"
 
 namespace boost::asio {
@@ -21,11 +22,12 @@ inline constexpr size_t kMaxUnsentOrderBytes = 1u << 20;
 class ServeLine {
  public:
   // Takes over the descriptor, a stream socket. `heard` is called on the loop, never inside a call.
-  ServeLine(boost::asio::io_context& loop, int descriptor, Logger& logger,
+  ServeLine(boost::asio::io_context& loop, int descriptor, Logger& logger, Metrics& metrics,
             std::function<void(const serve::News&)> heard);
   ~ServeLine();
 
-  // Beyond kMaxUnsentOrderBytes an order is dropped, and said so in the log.
+  // An order that does not fit into kMaxUnsentOrderBytes with those that wait is dropped, counted
+  // and logged.
   void Send(const serve::Order& order);
 
  private:

@@ -124,6 +124,7 @@ TEST_F(AdminTest, WhatBecameOfARequestIsToldWhileItIsAmongTheLast) {
   ASSERT_TRUE(list.ok());
   EXPECT_EQ(list->at("requests").as_array().size(), kMaxRecentRequests);
   EXPECT_EQ(list->at("requests").as_array()[0].at("request_id").as_string(), "one more");
+  EXPECT_EQ(list->at("live_requests").to_number<int>(), 0);
 }
 
 TEST_F(AdminTest, ARunningRequestIsToldWithItsStateAndItsAttemptsTimes) {

@@ -1,9 +1,12 @@
 // What a client may get wrong, or do on purpose, on the wire.
 #include <gtest/gtest.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 
 #include <future>
 
 #include "router/core/request_limits.h"
+#include "router/http/http_session_asio.h"
 #include "tests/router/support/edge_harness.h"
 
 namespace quire {
@@ -265,6 +268,30 @@ TEST(HttpWire, IdleConnectionsAreClosed) {
   again.Send(patient.Get("/version"));
   EXPECT_EQ(again.ReadResponse().status, 200) << "open since the first one, and within the limit";
   EXPECT_EQ(patient.counters.http_idle_closed.value(), 0u);
+}
+
+TEST(HttpWire, WhatComesAfterTheEndIsReadUpToItsLimit) {
+  HttpLimits limits;
+  limits.linger_timeout = 600 * kMicrosPerSecond;
+  EdgeHarness edge(limits);
+  const auto connections = [&] {
+    size_t open = 0;
+    edge.OnLoop([&] { open = edge.http->connections(); });
+    return open;
+  };
+  RawClient client = edge.Connect();
+  client.Send("no request\r\n\r\n");
+  EXPECT_NE(client.ReadToEnd().find(" 400 "), std::string::npos);
+  EXPECT_TRUE(client.Send(std::string(kMaxLingerBytes, 'x')));
+  EXPECT_TRUE(edge.Eventually([&] {
+    int unread = 1;
+    return ::ioctl(client.fd(), SIOCOUTQ, &unread) == 0 && unread == 0;
+  }));
+  EXPECT_EQ(connections(), 1u);
+  EXPECT_EQ(edge.counters.http_lingers_cut.value(), 0u);
+  EXPECT_TRUE(client.Send("x"));
+  EXPECT_TRUE(edge.Eventually([&] { return edge.http->connections() == 0; }));
+  EXPECT_EQ(edge.counters.http_lingers_cut.value(), 1u);
 }
 
 TEST(HttpWire, EarlyEndsLeaveNothingBehind) {

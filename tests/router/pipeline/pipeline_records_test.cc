@@ -171,6 +171,37 @@ TEST_F(PipelineRecordsTest, PromptsThatWaitAtTheirLimitAreServedAndOneByteMoreIs
   EXPECT_TRUE(again.usage.has_value()) << "nothing waits any more";
 }
 
+// The list of operators; one that is named by its id is found whatever its age.
+TEST_F(PipelineRecordsTest, RunningRequestsAtTheLimitAreListedAndOfOneMoreTheYoungest) {
+  AddWorker();
+  PipelineOptions options;
+  options.limits.max_live_requests = kMaxRunningListed + 1;
+  StartRouter(options);
+  std::vector<RecordingSink> sinks(kMaxRunningListed + 1);
+  const auto start = [&](size_t number) {
+    GenerateRequest ask = Ask("x");
+    ask.request_id = "req-" + std::to_string(number);
+    pipeline_->Start(std::move(ask), &sinks[number]);
+  };
+  const auto ends = [&] {
+    const std::vector<RunningRequest> listed = pipeline_->Running({});
+    EXPECT_EQ(listed.size(), kMaxRunningListed);
+    return listed.front().record.request_id + " " + listed.back().record.request_id;
+  };
+  const std::string last = std::to_string(kMaxRunningListed - 1);
+  const std::string more = std::to_string(kMaxRunningListed);
+  for (size_t number = 0; number < kMaxRunningListed; ++number) start(number);
+  EXPECT_EQ(ends(), "req-" + last + " req-0");
+  start(kMaxRunningListed);
+  EXPECT_EQ(ends(), "req-" + more + " req-1");
+  EXPECT_EQ(pipeline_->Running("req-0").size(), 1u);
+  EXPECT_NE(metrics_.Render().find("quire_router_live_requests " +
+                                   std::to_string(kMaxRunningListed + 1) + "\n"),
+            std::string::npos)
+      << "by which one sees that the list leaves some out";
+  pipeline_.reset();  // the sinks go
+}
+
 TEST_F(PipelineRecordsTest, AChangeOfNumericsIsMarked) {
   for (const char* numerics : {"one", "two"}) {
     AddWorker().tamper_hello = [numerics](pb::WorkerHello& hello) {
