@@ -82,6 +82,12 @@ absl::StatusOr<Descriptor> OpenFile(const std::string& path, int flags) {
   return file;
 }
 
+absl::StatusOr<int64_t> BytesOf(const Descriptor& file) {
+  struct stat info = {};
+  if (fstat(file.get(), &info) != 0) return DiskError("a file cannot be read", errno);
+  return info.st_size;
+}
+
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes) {
   QUIRE_ASSIGN_OR_RETURN(const Descriptor file, OpenFile(path, O_RDONLY));
   std::string text;
@@ -126,6 +132,12 @@ absl::Status MoveFile(const std::string& from, const std::string& to) {
 absl::Status RemoveFile(const std::string& path) {
   if (unlink(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
   return DiskError("a file cannot be removed", errno);
+}
+
+absl::Status RemoveContents(const std::string& path) {
+  const absl::Status emptied = OpenFile(path, O_WRONLY | O_TRUNC).status();
+  const bool is_none = absl::IsNotFound(emptied) || absl::IsDataLoss(emptied);
+  return emptied.ok() || is_none ? RemoveFile(path) : emptied;
 }
 
 absl::StatusOr<std::vector<FolderEntry>> FilesIn(const std::string& folder) {

@@ -29,6 +29,7 @@ absl::Status DiskError(const std::string& what, int error);
 
 // NOT_FOUND: there is none. A link, or anything that is no file, is refused with DATA_LOSS.
 absl::StatusOr<Descriptor> OpenFile(const std::string& path, int flags);
+absl::StatusOr<int64_t> BytesOf(const Descriptor& file);
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes);
 // A file of that name is there whole, and stays through a loss of power, or the folder is as it
 // was.
@@ -38,6 +39,8 @@ absl::Status SyncFolder(const std::string& folder);
 absl::Status MoveFile(const std::string& from, const std::string& to);
 // OK also where there is none.
 absl::Status RemoveFile(const std::string& path);
+// The same, and a file's room on the disk is free at once, also where somebody has it open.
+absl::Status RemoveContents(const std::string& path);
 
 struct FolderEntry {
   std::string name;

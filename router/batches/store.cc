@@ -310,7 +310,7 @@ std::optional<ApiError> Store::DeleteFile(const std::string& tenant, const std::
   }
   // The description first: contents alone are no object, and are cleared away later.
   absl::Status status = RemoveFile(folder + "/" + id + std::string(kJsonEnding));
-  if (status.ok()) status = RemoveFile(folder + "/" + id);
+  if (status.ok()) status = RemoveContents(folder + "/" + id);
   if (status.ok()) status = CountAgain(folder);
   if (!status.ok()) return Problem(status);
   return std::nullopt;

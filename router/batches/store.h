@@ -76,6 +76,7 @@ class Store {
   Result<Listed<FileObject>> Files(const std::string& tenant, const Page& page);
   // kConflict while a batch reads it.
   std::optional<ApiError> DeleteFile(const std::string& tenant, const std::string& id);
+  // A file that is deleted is empty from then on.
   Result<std::shared_ptr<Descriptor>> Contents(const std::string& tenant, const std::string& id);
 
   // Takes endpoint, input file, metadata and creator of `batch`.

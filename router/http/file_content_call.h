@@ -1,5 +1,5 @@
 // Sends a kept file to its client, piece by piece: the next one is read when the network has taken
-// the one before.
+// the one before. An answer whose file is deleted meanwhile is cut off.
 //
 // Owner: the HTTP session; event loop only. Pieces are read on the disk's threads.
 #pragma once
@@ -34,6 +34,7 @@ class FileContentCall final : public Call {
   Exchange& exchange_;
   const HttpRequest request_;
   std::shared_ptr<batches::Descriptor> file_;
+  int64_t bytes_ = 0;
   int64_t at_ = 0;
   uint64_t queued_ = 0;
   bool reading_ = false;

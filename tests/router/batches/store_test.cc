@@ -150,6 +150,21 @@ TEST_F(StoreTest, BytesAtTheLimitAreKeptAndOneMoreIsRefusedAndCounted) {
   EXPECT_TRUE(store->KeepFile("b", "f", most).ok());
 }
 
+// A client that reads slowly would keep the room of files that no limit counts any more.
+TEST_F(StoreTest, ADeletedFileTakesNoRoomWhereItIsStillBeingRead) {
+  const auto store = Open();
+  const std::string id = store->KeepFile("a", "f", std::string(100'000, 'x')).value().id;
+  const auto reading = store->Contents("a", id);
+  ASSERT_TRUE(reading.ok());
+  EXPECT_EQ(BytesOf(*reading.value()).value(), 100'000);
+  EXPECT_FALSE(store->DeleteFile("a", id));
+  EXPECT_EQ(BytesOf(*reading.value()).value(), 0);
+  struct stat info = {};
+  ASSERT_EQ(fstat(reading.value()->get(), &info), 0);
+  EXPECT_EQ(info.st_blocks, 0);
+  EXPECT_EQ(metrics_.file_bytes.value(), 0);
+}
+
 TEST_F(StoreTest, OpenBatchesAtTheLimitWaitAndOneMoreIsRefusedAndCounted) {
   limits_.max_open = 4;
   const auto store = Open();
