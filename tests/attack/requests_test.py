@@ -10,7 +10,7 @@ import threading
 
 import raw_http2 as http2
 from raw_http2 import DATA, END_HEADERS, END_STREAM, HEADERS, frame
-from target import MIB, Target
+from target import MIB, Target, Watched
 
 
 def post(port, path, body, **headers):
@@ -194,7 +194,8 @@ def test_one_tenants_compressed_messages_do_not_keep_another_waiting(tmp_path):
 
 
 def test_one_tenants_texts_do_not_keep_another_waiting(tmp_path):
-    """32 long texts of one tenant wait to be tokenised when another tenant's word comes: it is not behind them all."""
+    """32 long texts of one tenant wait to be tokenised when another tenant's comes: it is not behind them all. It's long
+    enough to be large work, too: small work has a thread that is left to it."""
     flags, names = keys_of(tmp_path, "much", "little")
     text = json.dumps({"model": "demo", "prompt": "word " * (3 * MIB // 5)})
     head = (f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer "
@@ -208,12 +209,32 @@ def test_one_tenants_texts_do_not_keep_another_waiting(tmp_path):
         for connection in connections:
             connection.sendall(text[-1:].encode())
         connections[0].recv(1)  # all have come, and one is done
-        status, said = post(target.port, "/tokenize", {"model": "demo", "prompt": "word"},
+        status, said = post(target.port, "/tokenize", {"model": "demo", "prompt": "word " * 20_000},
                             Authorization=f"Bearer {names['little']}")
         done = len(select.select(connections[1:], [], [], 0)[0])
         assert status == 200, said[:200]
-        print(f"{done} more of 32 texts came before the word")
+        print(f"{done} more of 32 texts came before the other tenant's")
         assert done <= 10
+
+
+def test_a_token_of_a_long_constant_costs_no_more_than_one_of_a_short_one():
+    """Where a grammar forces its text, each mask asks the tokenizer about what is forced, and a constant may have 120 KB."""
+    def cost(target, worker, size):
+        schema = {"const": ("the cat sat on the mat. " * (size // 24 + 1))[:size]}
+        body = {"model": "demo", "messages": [{"role": "user", "content": "a"}], "max_tokens": 500,
+                "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}}
+        before = worker.seconds()
+        status, text = post(target.port, "/v1/chat/completions", body)
+        assert status == 200, text[:200]
+        assert json.loads(text)["usage"]["completion_tokens"] == 500
+        return worker.seconds() - before
+    with Target() as target:
+        worker = Watched(target.children("quire-worker")[0])
+        cost(target, worker, 4000)  # what is made once
+        honest, hostile = cost(target, worker, 4000), cost(target, worker, 120_000)
+        print(f"processor seconds of 500 tokens: {hostile:.2f}, of a short constant {honest:.2f}")
+        assert hostile <= 3 * honest + 0.5
+        target.still_serves()
 
 
 def test_no_tenant_meets_what_another_one_has_cached(tmp_path):

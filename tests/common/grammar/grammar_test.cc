@@ -143,6 +143,32 @@ TEST(GrammarTest, ForcedTokensAreWhatMasksLeave) {
   }
 }
 
+// Far more than the tokenizer is given at a time.
+TEST(GrammarTest, ForcedTokensOfALongTextSpellItToItsEnd) {
+  std::string text;
+  while (text.size() < 20'000) text += "hello ";
+  const auto grammar = Compile(ConstraintKind::kChoice, "[\"" + text + "\"]");
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  const auto matcher = (*grammar)->NewMatcher();
+  std::vector<TokenId> spelled;
+  while (!matcher->Finished()) {
+    const auto forced = matcher->Forced();
+    ASSERT_TRUE(forced.ok());
+    const std::vector<TokenId> ids(forced->begin(), forced->end());
+    ASSERT_FALSE(ids.empty()) << spelled.size();
+    const std::vector<uint32_t> mask = MaskOf(*matcher);
+    EXPECT_TRUE(Has(mask, ids[0]));
+    for (TokenId id = 0; id < kWidth; ++id) {
+      EXPECT_EQ(Has(mask, id), id == ids[0]) << spelled.size() << " " << id;
+    }
+    ASSERT_TRUE(matcher->Accept(ids).ok());
+    spelled.insert(spelled.end(), ids.begin(), ids.end());
+  }
+  std::vector<TokenId> words;
+  for (size_t i = 0; i < text.size() / 6; ++i) words.insert(words.end(), {259, ' '});
+  EXPECT_EQ(spelled, words);
+}
+
 // Picks among the allowed tokens at random; gives the tokens and the mask before each.
 struct WalkResult {
   std::vector<TokenId> ids;

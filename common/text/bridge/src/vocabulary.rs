@@ -19,6 +19,9 @@ const MAX_TOKEN_BYTES: usize = 1000;
 const MAX_ALL_BYTES: usize = 1 << 22;
 /// Ids are kept in 24 bits.
 const MAX_WIDTH: usize = 1 << 22;
+/// Forced text is tokenised so far, whatever its length: the first of its tokens is the one that is
+/// asked for, and the rest is asked for again behind it.
+const WINDOW: usize = 4 * MAX_TOKEN_BYTES;
 /// A token id that no vocabulary has.
 const NO_TOKEN: u32 = u32::MAX;
 /// What `Vocabulary` holds at most, measured over tokenizers in use: a trie and its parts for each
@@ -84,9 +87,27 @@ impl TokenizerEnv for Env {
         ids
     }
 
+    /// Tokens behind the window are missing, and the last ones in it may be others than the text's.
+    fn tokenize_bytes_marker(&self, bytes: &[u8]) -> (Vec<u32>, usize) {
+        Unbounded(self).tokenize_bytes_marker(&bytes[..bytes.len().min(WINDOW)])
+    }
+
     /// Otherwise the library never forces tokens, which is right for any vocabulary.
     fn tokenize_is_canonical(&self) -> bool {
         self.whole
+    }
+}
+
+/// The same with the library's own way through special tokens.
+struct Unbounded<'a>(&'a Env);
+
+impl TokenizerEnv for Unbounded<'_> {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.0.trie
+    }
+
+    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<u32> {
+        self.0.tokenize_bytes(bytes)
     }
 }
 
