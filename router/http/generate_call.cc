@@ -57,7 +57,7 @@ GenerateCall::GenerateCall(HttpServices& services, ApiKind kind, HttpRequest req
       exchange_(exchange),
       http_(std::move(request)),
       kind_(kind),
-      answer_hold_(services.pipeline.MemoryOf(http_.tenant.get())),
+      answer_hold_(std::make_shared<MemoryHold>(services.pipeline.MemoryOf(http_.tenant.get()))),
       events_(services, exchange) {}
 
 GenerateCall::~GenerateCall() {
@@ -172,7 +172,7 @@ void GenerateCall::PartStarted(Part& part, const Started& started) {
 }
 
 bool GenerateCall::HoldMore(size_t bytes) {
-  if (answer_hold_.TryResize(answer_hold_.bytes() + bytes)) return true;
+  if (answer_hold_->TryResize(answer_hold_->bytes() + bytes)) return true;
   FailAll(NoMemoryForAnswer());
   return false;
 }
@@ -310,15 +310,39 @@ void GenerateCall::FinishStream() {
 }
 
 void GenerateCall::FinishWhole() {
-  std::vector<AnswerPrompt> prompts;
-  prompts.reserve(parts_.size());
-  for (const std::unique_ptr<Part>& part : parts_) prompts.push_back(std::move(part->prompt));
-  HttpResponse response;
-  response.body = writer_->WholeAnswer(whole_choices_, usage_, prompts, choices_per_prompt_);
-  Release(whole_choices_);
-  answer_hold_.Resize(0);
-  events_.AddWorker(response.headers);
-  exchange_.Reply(std::move(response));
+  struct Whole {
+    std::shared_ptr<MemoryHold> hold;
+    std::unique_ptr<AnswerWriter> writer;
+    std::vector<AnswerChoice> choices;
+    std::vector<AnswerPrompt> prompts;
+    Usage usage;
+    uint32_t choices_per_prompt = 1;
+  };
+  const size_t bytes = answer_hold_->bytes() + kBytesPerLogprob * prompt_logprobs_;
+  const auto whole = std::make_shared<Whole>();
+  whole->hold = std::move(answer_hold_);
+  whole->writer = std::move(writer_);
+  whole->choices = std::move(whole_choices_);
+  whole->prompts.reserve(parts_.size());
+  for (const std::unique_ptr<Part>& part : parts_) {
+    whole->prompts.push_back(std::move(part->prompt));
+  }
+  whole->usage = usage_;
+  whole->choices_per_prompt = choices_per_prompt_;
+  HttpResponse head;
+  events_.AddWorker(head.headers);
+  auto write = [whole, head = std::move(head)]() mutable {
+    head.body = whole->writer->WholeAnswer(whole->choices, whole->usage, whole->prompts,
+                                           whole->choices_per_prompt);
+    Release(whole->choices);
+    whole->hold->Resize(0);
+    return std::move(head);
+  };
+  if (!WholeAnswerWriter::IsLarge(services_, bytes)) return exchange_.Reply(write());
+  const auto problem =
+      whole_writer_.Write(services_, http_.tenant, bytes, std::move(write),
+                          [this](HttpResponse response) { exchange_.Reply(std::move(response)); });
+  if (problem) exchange_.Reply(ErrorResponse(*problem));
 }
 
 void GenerateCall::WriteOut() {

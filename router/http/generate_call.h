@@ -10,6 +10,7 @@
 //    in an error event.
 // 3. Pipeline::Taken follows the bytes: an output counts as taken when its bytes went to the
 //    network.
+// 4. A whole answer above HttpLimits::background_write_bytes is written on a background thread.
 #pragma once
 
 #include <memory>
@@ -22,6 +23,7 @@
 #include "router/http/event_stream.h"
 #include "router/http/exchange.h"
 #include "router/http/services.h"
+#include "router/http/whole_answer.h"
 
 namespace quire {
 
@@ -103,7 +105,8 @@ class GenerateCall final : public Call {
   std::vector<std::unique_ptr<Part>> parts_;
   std::vector<ChoiceState> choice_states_;   // streamed
   std::vector<AnswerChoice> whole_choices_;  // not streamed
-  MemoryHold answer_hold_;                   // of these
+  std::shared_ptr<MemoryHold> answer_hold_;  // of these
+  WholeAnswerWriter whole_writer_;
   EventStream events_;
   std::vector<Mark> marks_;
   size_t marks_released_ = 0;  // of marks_, from the beginning on

@@ -92,7 +92,7 @@ void OipCall::OnStarted(const Started& started) {
 void OipCall::OnDelta(const Delta& delta) {
   if (body_.request.stream && answer_->pending() && !delta.ids.empty()) WriteEvent();
   answer_->Add(delta);
-  if (!body_.request.stream && !answer_hold_.TryResize(answer_->held_bytes())) {
+  if (!body_.request.stream && !answer_hold_->TryResize(answer_->held_bytes())) {
     services_.pipeline.Cancel(id_);
     return OnError(NoMemoryForAnswer());
   }
@@ -115,21 +115,42 @@ void OipCall::OnFinished(const Usage&) {
     return exchange_.EndStream();
   }
   Stop();
-  HttpResponse response;
-  events_.AddWorker(response.headers);
-  const std::vector<oip::OutputTensor> outputs = answer_->Take();
-  if (kind_ == OipKind::kInfer) {
-    oip::InferText text = oip::InferJson(body_.request, outputs);
-    response.body = std::move(text.body);
-    if (text.json_bytes < response.body.size()) {
-      response.content_type = "application/octet-stream";
-      response.headers.emplace_back("Inference-Header-Content-Length",
-                                    std::to_string(text.json_bytes));
+  FinishWhole();
+}
+
+void OipCall::FinishWhole() {
+  struct Whole {
+    std::shared_ptr<MemoryHold> hold;
+    std::unique_ptr<oip::InferAnswer> answer;
+    oip::GenerateBody body;
+  };
+  const size_t bytes = answer_->held_bytes();
+  const auto whole = std::make_shared<Whole>();
+  whole->hold = std::move(answer_hold_);
+  whole->answer = std::move(answer_);
+  whole->body = std::move(body_);
+  HttpResponse head;
+  events_.AddWorker(head.headers);
+  auto write = [whole, kind = kind_, response = std::move(head)]() mutable {
+    const std::vector<oip::OutputTensor> outputs = whole->answer->Take();
+    if (kind == OipKind::kInfer) {
+      oip::InferText text = oip::InferJson(whole->body.request, outputs);
+      response.body = std::move(text.body);
+      if (text.json_bytes < response.body.size()) {
+        response.content_type = "application/octet-stream";
+        response.headers.emplace_back("Inference-Header-Content-Length",
+                                      std::to_string(text.json_bytes));
+      }
+    } else {
+      response.body = oip::GenerateJson(whole->body, outputs, *whole->answer);
     }
-  } else {
-    response.body = oip::GenerateJson(body_, outputs, *answer_);
-  }
-  exchange_.Reply(std::move(response));
+    return std::move(response);
+  };
+  if (!WholeAnswerWriter::IsLarge(services_, bytes)) return exchange_.Reply(write());
+  const auto problem =
+      whole_writer_.Write(services_, http_.tenant, bytes, std::move(write),
+                          [this](HttpResponse response) { exchange_.Reply(std::move(response)); });
+  if (problem) exchange_.Reply(OipError(*problem));
 }
 
 void OipCall::OnError(const ApiError& error) {

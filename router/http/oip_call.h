@@ -6,6 +6,7 @@
 // 1. Until a stream has begun (the first output, or sse_commit_after), an error is a real HTTP
 //    status; after it the stream ends with a finish reason or in an error event.
 // 2. Pipeline::Taken follows the bytes, as in GenerateCall.
+// 3. A whole answer above HttpLimits::background_write_bytes is written on a background thread.
 #pragma once
 
 #include <deque>
@@ -16,6 +17,7 @@
 #include "router/http/event_stream.h"
 #include "router/http/exchange.h"
 #include "router/http/services.h"
+#include "router/http/whole_answer.h"
 #include "router/oip/infer_json.h"
 
 namespace quire {
@@ -49,11 +51,12 @@ class OipCall final : public Call, public ResponseSink {
         exchange_(exchange),
         http_(std::move(request)),
         kind_(kind),
-        answer_hold_(services.pipeline.MemoryOf(http_.tenant.get())),
+        answer_hold_(std::make_shared<MemoryHold>(services.pipeline.MemoryOf(http_.tenant.get()))),
         events_(services, exchange) {}
   void Parsed(std::optional<ApiError> problem, oip::GenerateBody body);
   void Refuse(const ApiError& error);
   void WriteEvent();
+  void FinishWhole();
   void Stop();
 
   HttpServices& services_;
@@ -63,7 +66,8 @@ class OipCall final : public Call, public ResponseSink {
   std::shared_ptr<ParseJob> parse_job_;
   oip::GenerateBody body_;  // less what the pipeline was given
   std::unique_ptr<oip::InferAnswer> answer_;
-  MemoryHold answer_hold_;  // of it, where it is not streamed
+  std::shared_ptr<MemoryHold> answer_hold_;  // of it, where it is not streamed
+  WholeAnswerWriter whole_writer_;
   EventStream events_;
   RequestId id_ = 0;
   std::deque<Mark> marks_;
