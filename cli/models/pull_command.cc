@@ -70,8 +70,9 @@ class Teller {
 void AddFlags(PullArguments& pull, config::Schema& schema) {
   schema.AddPositional({.name = "MODEL",
                         .help = "A short name, hf:ORG/REPO[:REVISION][/FILE.gguf], "
-                                "https://HOST/FILE.gguf[#sha256=HEX], or "
-                                "s3://BUCKET/PREFIX[/FILE.gguf]. Without one: lists the "
+                                "https://HOST/FILE.gguf[#sha256=HEX], "
+                                "s3://BUCKET/PREFIX[/FILE.gguf], or "
+                                "oci://REGISTRY/REPO[:TAG|@DIGEST]. Without one: lists the "
                                 "short names, and which of them fit this machine.",
                         .target = &pull.model},
                        false);
@@ -153,7 +154,8 @@ int RunPull(const CommandInputs& inputs) {
                         "stays. HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE and HF_HUB_CACHE work as "
                         "in the hub's own client, and its cache is shared with it; "
                         "AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, "
-                        "AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN as in AWS's.");
+                        "AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN as in AWS's. A registry gets "
+                        "the account of Docker's config.json, in ~/.docker or DOCKER_CONFIG.");
   AddFlags(pull, schema);
   if (const std::optional<int> code = Begin(inputs, schema, "pull")) return *code;
   absl::StatusOr<ModelFinder> finder =

@@ -24,14 +24,12 @@ bool IsRange(std::string_view header, int64_t first, int64_t last, int64_t total
                        std::to_string(total);
 }
 
-absl::Status RefusalOf(const Reply& head) {
+absl::Status RefusalOf(const Reply& head, const std::string& denied_advice) {
   const std::string said = "the server answers with status " + std::to_string(head.status);
   switch (head.status) {
     case 401:
     case 403:
-      return absl::PermissionDeniedError(
-          AbslView(said + ": it is private or gated; HF_TOKEN carries the token of an account "
-                          "that may read it"));
+      return absl::PermissionDeniedError(AbslView(said + ": " + denied_advice));
     case 404:
     case 410:
       return absl::NotFoundError(AbslView(said + ": there is no such file"));
@@ -105,7 +103,7 @@ class ChunkFetcher {
       } else if (head.status == 200) {
         return TakeWhole(file, head, refused);
       } else {
-        refused = RefusalOf(head);
+        refused = RefusalOf(head, options_.denied_advice);
         wait_ms_ = head.status == 429 || head.status == 503 ? RetryAfterMs(head) : -1;
       }
       // What an error's body says is of no use, and may have no end.
@@ -229,7 +227,8 @@ absl::Status CheckRoom(const std::string& folder, int64_t bytes) {
   return absl::ResourceExhaustedError(AbslView(
       folder + ": " + std::to_string(bytes >> 20) + " MiB are still to come, and the disk has " +
       std::to_string(static_cast<int64_t>(free) >> 20) +
-      " MiB free; HF_HUB_CACHE names a folder on another one, and `quire rm NAME` makes room"));
+      " MiB free; HF_HUB_CACHE, or XDG_CACHE_HOME for models that come from elsewhere than a hub, "
+      "names a folder on another one, and `quire rm NAME` makes room"));
 }
 
 absl::StatusOr<FetchTotals> Fetch(const std::vector<FileJob>& files, const FetchOptions& options) {

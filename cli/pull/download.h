@@ -42,6 +42,9 @@ struct FetchOptions {
   double bytes_per_second = 0;  // of all together; 0: no limit
   std::string authorities = {};
   Reach reach = {};
+  // What an error advises where a server refuses a file.
+  std::string denied_advice =
+      "it is private or gated; HF_TOKEN carries the token of an account that may read it";
   const std::atomic<bool>* cancelled = nullptr;  // outlives the call
   // Called a few times a second, with bytes that are here and bytes of all files.
   std::function<void(int64_t here, int64_t total)> on_progress = {};

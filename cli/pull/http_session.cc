@@ -132,7 +132,7 @@ absl::Status HttpSession::Connect(const Address& address) {
   url.authorities = authorities_;
   url.idle_ms = kIdleMs;
   url.only_public = reach_.only_public && address.Origin() != reach_.except;
-  url.refused_advice = "is there a way to it from here? HF_ENDPOINT names another hub";
+  url.refused_advice = reach_.refused_advice;
   url.trust_advice = "SSL_CERT_FILE names the file of an authority to trust";
   QUIRE_ASSIGN_OR_RETURN(connection_, client::Connection::Open(url, cancelled_));
   origin_ = address.Origin();

@@ -70,6 +70,8 @@ using TakeHead = std::function<TakeBytes(const Reply& head)>;
 struct Reach {
   bool only_public = false;  // to addresses of the internet
   std::string except = {};   // an Address::Origin that may be private all the same
+  // What an error advises where no server listens.
+  std::string refused_advice = "is there a way to it from here? HF_ENDPOINT names another hub";
 };
 
 class HttpSession {

@@ -146,12 +146,14 @@ absl::StatusOr<Pulled> Pull(const Source& source, const PullOptions& given) {
       options.reach.except = begin->Origin();
     }
   }
+  if (source.kind != Kind::kHub) options.reach.refused_advice = "is there a way to it from here?";
   if (source.kind == Kind::kHub) return HubPull(source, options).Run();
   if (source.kind == Kind::kWeb) return PullFromWeb(source, options);
   if (source.kind == Kind::kS3) return PullFromS3(source, options);
+  if (source.kind == Kind::kOci) return PullFromRegistry(source, options);
   return InvalidArgument("'" + source.text +
                          "' leads to nowhere outside this machine; name a model as hf:ORG/REPO, "
-                         "https://HOST/FILE.gguf or s3://BUCKET/PREFIX");
+                         "https://HOST/FILE.gguf, s3://BUCKET/PREFIX or oci://REGISTRY/REPO:TAG");
 }
 
 }  // namespace quire::pull

@@ -13,6 +13,7 @@
 
 #include "cli/pull/download.h"
 #include "cli/pull/hub.h"
+#include "cli/pull/oci.h"
 #include "cli/pull/s3.h"
 #include "cli/pull/source.h"
 #include "common/status.h"
@@ -24,6 +25,7 @@ using OnProgress = std::function<void(int64_t here, int64_t total)>;
 struct PullOptions {
   HubSettings hub;
   S3Settings s3;
+  OciSettings oci;
   std::string store;  // the folder of models that come from elsewhere
   std::string authorities = {};
   bool for_client = false;  // somebody else named the model: no redirect to a private address

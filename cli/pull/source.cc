@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cli/pull/digest.h"
+#include "cli/pull/http_session.h"
 #include "common/ascii.h"
 
 namespace quire::pull {
@@ -105,7 +107,92 @@ absl::StatusOr<Source> S3Source(std::string_view name) {
                          "': write s3://BUCKET/PREFIX or s3://BUCKET/PREFIX/FILE.gguf");
 }
 
+// Registries take plain HTTP on the machine itself alone, as Docker has it.
+std::string OriginOfRegistry(std::string_view host) {
+  const std::string_view name = host.substr(0, host.rfind(':'));
+  const bool loopback =
+      name == "localhost" ||
+      (name.starts_with("127.") && name.find_first_not_of("0123456789.") == std::string_view::npos);
+  if (host == "docker.io") host = "registry-1.docker.io";
+  return (loopback ? "http://" : "https://") + std::string(host);
+}
+
+bool IsRegistryRepo(std::string_view repo) {
+  if (repo.empty() || repo.size() > 255) return false;
+  const auto is_plain = [](char c) { return IsPlain(c) && ToLower(c) == c; };
+  const auto is_mark = [](char c) { return c == '.' || c == '-' || c == '_'; };
+  for (size_t start = 0; start <= repo.size();) {
+    const std::string_view part = repo.substr(start, repo.find('/', start) - start);
+    if (part.empty() || !std::all_of(part.begin(), part.end(), is_plain) || is_mark(part.front()) ||
+        is_mark(part.back()) || part.find("..") != std::string_view::npos) {
+      return false;
+    }
+    start += part.size() + 1;
+  }
+  return true;
+}
+
+absl::StatusOr<Source> OciSource(std::string_view name) {
+  const auto wrong = [&](const std::string& what) {
+    return InvalidArgument("'" + std::string(name) + "': " + what +
+                           "; write oci://REGISTRY/REPO[:TAG], as oci://ghcr.io/org/model:v1");
+  };
+  Source source;
+  source.kind = Kind::kOci;
+  source.text = name;
+  source.revision = "latest";
+  std::string_view rest = name.substr(6);
+  const std::string_view host = rest.substr(0, rest.find('/'));
+  rest.remove_prefix(std::min(rest.size(), host.size() + 1));
+  const bool is_host = host == "localhost" || host.find_first_of(".:") != std::string_view::npos;
+  const bool is_plain =
+      std::all_of(host.begin(), host.end(), [](char c) { return IsPlain(c) || c == ':'; });
+  const size_t colon_at = host.find(':');
+  const std::string_view port =
+      colon_at == std::string_view::npos ? "443" : host.substr(colon_at + 1);
+  const bool has_port = !port.empty() && port.size() <= 5 &&
+                        port.find_first_not_of("0123456789") == std::string_view::npos;
+  if (!is_host || !is_plain || !has_port || host.front() == '.' || host.front() == ':') {
+    return wrong("REGISTRY is a host, as ghcr.io or localhost:5000");
+  }
+  if (const size_t at = rest.find('@'); at != std::string_view::npos) {
+    source.revision = rest.substr(at + 1);
+    if (!IsOciDigest(source.revision)) return wrong("a digest is sha256: and 64 digits");
+    rest = rest.substr(0, at);
+  }
+  if (const size_t colon = rest.find(':'); colon != std::string_view::npos) {
+    const std::string_view tag = rest.substr(colon + 1);
+    if (tag.empty() || tag.size() > 128 || tag.front() == '.' || tag.front() == '-' ||
+        !std::all_of(tag.begin(), tag.end(), IsPlain)) {
+      return wrong("TAG has 1 to 128 letters, digits, '-', '_' and '.'");
+    }
+    if (source.revision == "latest") source.revision = tag;
+    rest = rest.substr(0, colon);
+  }
+  if (!IsRegistryRepo(rest)) return wrong("REPO has small letters, digits, '-', '_', '.' and '/'");
+  const bool official = host == "docker.io" && rest.find('/') == std::string_view::npos;
+  source.repo = std::string(host) + (official ? "/library/" : "/") + std::string(rest);
+  source.url = OriginOfRegistry(host);
+  const absl::StatusOr<Address> origin = ParseAddress(source.url);
+  if (!origin.ok()) return wrong("REGISTRY is no host");
+  source.url = origin->Origin();
+  return source;
+}
+
+// A name that a folder of the store may have, of a text that may be longer.
+std::string ShortName(const std::string& name) {
+  constexpr size_t kMost = 100, kDigits = 12;
+  if (name.size() <= kMost) return name;
+  return name.substr(0, kMost - kDigits - 1) + "-" + Sha256Hex(name).substr(0, kDigits);
+}
+
 }  // namespace
+
+bool IsOciDigest(std::string_view text) {
+  return text.size() == 71 && text.starts_with("sha256:") &&
+         std::all_of(text.begin() + 7, text.end(),
+                     [](char c) { return HexDigit(c) >= 0 && ToLower(c) == c; });
+}
 
 absl::Status CheckFileName(std::string_view name) {
   const auto wrong = [&](const char* what) {
@@ -146,12 +233,22 @@ std::string ServedNameOf(const Source& source) {
     return std::string(file.substr(file.rfind('/') + 1, std::string_view::npos))
         .substr(0, file.size() - (file.rfind('/') + 1) - 5);
   }
+  if (source.kind == Kind::kOci) {
+    const std::string last = source.repo.substr(source.repo.rfind('/') + 1);
+    if (source.revision == "latest") return ShortName(last);
+    return ShortName(
+        last + ":" +
+        (IsOciDigest(source.revision) ? source.revision.substr(7, 12) : source.revision));
+  }
   if (source.kind == Kind::kHub || file.empty()) return source.repo;
   return std::string(file.substr(file.rfind('/') + 1));
 }
 
 std::string BaseOf(const Source& source) {
   if (source.kind == Kind::kHub) return "hf:" + source.repo;
+  if (source.kind == Kind::kOci) {
+    return "oci://" + source.repo + (IsOciDigest(source.revision) ? "@" : ":") + source.revision;
+  }
   return "s3://" + source.repo + (source.file.empty() ? "" : "/" + source.file);
 }
 
@@ -162,6 +259,7 @@ absl::StatusOr<Source> ParseSource(std::string_view name) {
   if (name.starts_with("hf:")) return HubSource(name, name.substr(3));
   if (name.starts_with("hf.co/")) return HubSource(name, name.substr(6));
   if (name.starts_with("s3://")) return S3Source(name);
+  if (name.starts_with("oci://")) return OciSource(name);
   if (name.starts_with("https://") || name.starts_with("http://")) return WebSource(name);
   const size_t slash = name.find('/');
   const bool is_repo = slash != std::string_view::npos &&

@@ -1,4 +1,4 @@
-// Names of models and where they lead: a hub, a web server, or this machine.
+// Names of models and where they lead: a hub, a registry, a web server, or this machine.
 //
 // Pure functions, any thread. Names come from people and from servers: nothing of them reaches a
 // path before CheckFileName has seen it.
@@ -21,26 +21,31 @@ enum class Kind {
   kHub,    // hf:ORG/REPO[:REVISION][/FILE.gguf]
   kWeb,    // https://HOST/PATH/FILE.gguf[#sha256=HEX]
   kS3,     // s3://BUCKET[/PREFIX][/FILE.gguf]
+  kOci,    // oci://REGISTRY/REPO[:TAG][@sha256:HEX]
 };
 
 struct Source {
   Kind kind = Kind::kLocal;
   std::string text;               // as it was given
-  std::string repo;               // of a hub: "ORG/REPO"; of S3: the bucket
-  std::string revision = "main";  // a branch, a tag or a commit
+  std::string repo;               // "ORG/REPO"; of S3: the bucket; of a registry: with its host
+  std::string revision = "main";  // a branch, a tag or a commit; a digest goes before a tag
   std::string file;    // the one that is meant, of S3 a prefix; empty: what a model needs
-  std::string url;     // of the web, without its fragment
+  std::string url;     // of the web, without its fragment; of a registry, its origin
   std::string sha256;  // of the web, where the fragment gives it
 };
 
 // INVALID_ARGUMENT says which part is wrong and what would be right. "ORG/REPO" alone is of a hub.
 absl::StatusOr<Source> ParseSource(std::string_view name);
 
-// The name for clients when no other is given: "ORG/REPO", or the file's without .gguf.
+// The name for clients when no other is given: "ORG/REPO", or the file's without .gguf; of a
+// registry "REPO", with ":TAG" where that is not latest.
 std::string ServedNameOf(const Source& source);
 
-// What its files' names follow: "hf:ORG/REPO", "s3://BUCKET/PREFIX".
+// What its files' names follow: "hf:ORG/REPO", "s3://BUCKET/PREFIX", "oci://REGISTRY/REPO:TAG".
 std::string BaseOf(const Source& source);
+
+// "sha256:" and 64 digits, in lower case.
+bool IsOciDigest(std::string_view text);
 
 // A file's name from a server: relative, of plain parts; INVALID_ARGUMENT for one that would leave
 // its folder, hide in it or confuse a terminal.

@@ -6,7 +6,6 @@
 #include <fstream>
 #include <set>
 
-#include "cli/pull/file_lock.h"
 #include "cli/pull/s3.h"
 #include "common/ascii.h"
 
@@ -20,39 +19,12 @@ std::string OriginOf(const Source& source) {
   return source.kind == Kind::kWeb ? source.url.substr(0, source.url.find('?')) : BaseOf(source);
 }
 
-std::string FolderOf(const Source& source, const std::string& store) {
-  return store + "/" + ServedNameOf(source);
-}
-
 // The origin that the folder notes; empty: it notes none.
 std::string NotedOrigin(const std::string& folder) {
   std::ifstream file(folder + "/.source");
   std::string line;
   std::getline(file, line);
   return line;
-}
-
-absl::Status NoteSource(const Source& source, const std::string& folder) {
-  std::ofstream file(folder + "/.source", std::ios::trunc);
-  file << OriginOf(source) << "\n";
-  file.close();
-  return file.good() ? absl::OkStatus()
-                     : absl::UnavailableError(AbslView(folder + "/.source: cannot be written"));
-}
-
-// The folder of the source, for this pull alone. ALREADY_EXISTS where another model has the name.
-absl::StatusOr<FileLock> TakeFolder(const Source& source, const PullOptions& options) {
-  const std::string folder = FolderOf(source, options.store);
-  QUIRE_RETURN_IF_ERROR(MakeFolder(folder));
-  QUIRE_ASSIGN_OR_RETURN(
-      FileLock lock, FileLock::Take(folder + "/.lock", *options.cancelled, [&] {
-        options.on_note("another pull of " + source.text + " is under way; waiting for it");
-      }));
-  const std::string noted = NotedOrigin(folder);
-  if (noted.empty() || noted == OriginOf(source)) return lock;
-  const std::string name = ServedNameOf(source);
-  return absl::AlreadyExistsError(AbslView("'" + name + "' is there already, from " + noted +
-                                           "; `quire rm " + name + "` takes it away"));
 }
 
 // One file of a web server, into a folder of its own in the store.
@@ -217,6 +189,32 @@ class S3Pull {
 
 }  // namespace
 
+std::string FolderOf(const Source& source, const std::string& store) {
+  return store + "/" + ServedNameOf(source);
+}
+
+absl::Status NoteSource(const Source& source, const std::string& folder) {
+  std::ofstream file(folder + "/.source", std::ios::trunc);
+  file << OriginOf(source) << "\n";
+  file.close();
+  return file.good() ? absl::OkStatus()
+                     : absl::UnavailableError(AbslView(folder + "/.source: cannot be written"));
+}
+
+absl::StatusOr<FileLock> TakeFolder(const Source& source, const PullOptions& options) {
+  const std::string folder = FolderOf(source, options.store);
+  QUIRE_RETURN_IF_ERROR(MakeFolder(folder));
+  QUIRE_ASSIGN_OR_RETURN(
+      FileLock lock, FileLock::Take(folder + "/.lock", *options.cancelled, [&] {
+        options.on_note("another pull of " + source.text + " is under way; waiting for it");
+      }));
+  const std::string noted = NotedOrigin(folder);
+  if (noted.empty() || noted == OriginOf(source)) return lock;
+  const std::string name = ServedNameOf(source);
+  return absl::AlreadyExistsError(AbslView("'" + name + "' is there already, from " + noted +
+                                           "; `quire rm " + name + "` takes it away"));
+}
+
 int64_t BytesOf(const std::vector<HubFile>& files) {
   int64_t bytes = 0;
   for (const HubFile& file : files) bytes += file.size;
@@ -255,6 +253,15 @@ FetchOptions FetchOptionsOf(const PullOptions& options) {
   return fetch;
 }
 
+std::string ModelIn(const std::string& folder) {
+  std::error_code error;
+  if (fs::is_regular_file(folder + "/config.json", error)) return folder;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (EndsWithIgnoringCase(it->path().string(), ".gguf")) return it->path().string();
+  }
+  return "";
+}
+
 std::string StoredPath(const Source& source, const std::string& store) {
   std::string folder = FolderOf(source, store);
   if (NotedOrigin(folder) != OriginOf(source)) return "";
@@ -262,11 +269,7 @@ std::string StoredPath(const Source& source, const std::string& store) {
   std::error_code error;
   if (EndsWithIgnoringCase(source.file, ".gguf"))
     return fs::is_regular_file(path, error) ? path : "";
-  if (fs::is_regular_file(folder + "/config.json", error)) return folder;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (EndsWithIgnoringCase(it->path().string(), ".gguf")) return it->path().string();
-  }
-  return "";
+  return ModelIn(folder);
 }
 
 absl::StatusOr<Pulled> PullFromWeb(const Source& source, const PullOptions& options) {

@@ -245,9 +245,10 @@ void AddServingFlags(Named& named, ServePlan& plan, config::Schema& schema) {
   config::Flag positional;
   positional.name = "MODEL";
   positional.help =
-      "A name that `quire list` or `quire pull` shows, hf:ORG/REPO[:REVISION][/FILE.gguf], an "
-      "https:// address of a .gguf file, a Hugging Face folder, or a .gguf file. What is not here "
-      "is pulled. One stays loaded; of several, the first is loaded at once and each other one "
+      "A name that `quire list` or `quire pull` shows, hf:ORG/REPO[:REVISION][/FILE.gguf] or any "
+      "other name that `quire pull` takes, a Hugging Face folder, or a .gguf file. What is not "
+      "here is pulled. One stays loaded; of several, the first is loaded at once and each other "
+      "one "
       "when it is asked for. [demo]";
   positional.target = &named.models;
   schema.AddPositional(positional, false);

@@ -27,7 +27,8 @@ struct RunArguments {
 void AddFlags(RunArguments& run, config::Schema& schema) {
   schema.AddPositional({.name = "MODEL",
                         .help = "A name that `quire list` or `quire pull` shows, "
-                                "hf:ORG/REPO, a folder, or a .gguf file.",
+                                "hf:ORG/REPO or any other name that `quire pull` takes, a "
+                                "folder, or a .gguf file.",
                         .target = &run.model},
                        true);
   schema.AddPositional({.name = "PROMPT",

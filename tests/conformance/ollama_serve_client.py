@@ -102,7 +102,7 @@ def a_model_is_pulled_used_and_deleted():
 
 @check
 def what_a_client_may_not_pull_is_refused():
-    for name in ("https://127.0.0.1/m.gguf", "/etc/passwd", "--connections=1", "s3://bucket/m", "../demo"):
+    for name in ("https://127.0.0.1/m.gguf", "/etc/passwd", "--connections=1", "s3://bucket/m", "oci://ghcr.io/org/m", "../demo"):
         error = refused(client.pull, name)
         assert error.status_code == 400 and error.error.startswith("model: may be a short name"), error
     assert refused(client.pull, "hf:org/absent").status_code == 404

@@ -14,44 +14,12 @@ import pytest
 from client import PYTHON, ensure
 from harness import BIN, DEMO, ROOT, Process, expect, free_port, wait_until
 from hub import Hub, Repo
+from machine import Machine
 
 QUIRE = BIN / "quire"
-# What CLEAN leaves out decides where models are and which hub is asked.
-CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("QUIRE_", "HF_", "XDG_", "TRANSFORMERS_"))}
 BYTES = random.Random(23).randbytes(24 << 20)  # six chunks
 TINY = {"config.json": b"{}", "tokenizer.json": b"{}" * 400, "model.safetensors": BYTES[:9 << 20], "README.md": b"# Tiny",
         "pytorch_model.bin": b"pickled", "original/params.json": b"{}", "empty.txt": b"", "LICENSE": b"free"}
-
-
-class Machine:
-    """A home of its own, and commands that run in it."""
-
-    def __init__(self, folder, hub):
-        self.home, self.hub = folder, hub
-        self.cache = folder / ".cache" / "huggingface" / "hub"
-        self.env = {**CLEAN, "HOME": str(folder), "HF_ENDPOINT": hub.url}
-
-    def command(self, *args):
-        return [str(QUIRE), *map(str, args)]
-
-    def quire(self, *args, env=None, stdin=None, limit_s=60):
-        done = subprocess.run(self.command(*args), env={**self.env, **(env or {})}, capture_output=True, text=True,
-                              input=stdin, timeout=limit_s)
-        return done.returncode, done.stdout, done.stderr
-
-    def pulled(self, name, *args, env=None):
-        """The path that a pull that works prints."""
-        code, out, err = self.quire("pull", name, *args, env=env)
-        expect(code == 0, (code, out, err))
-        return pathlib.Path(out.strip())
-
-    def refused(self, code, mention, *args, env=None):
-        found, out, err = self.quire(*args, env=env)
-        last = err.strip().splitlines()[-1] if err.strip() else ""
-        expect(found == code and mention in last and last.startswith("quire "), (args, found, out, err))
-
-    def parts(self):
-        return [p for p in self.home.rglob("*.quire-part*")]
 
 
 @pytest.fixture
