@@ -24,16 +24,32 @@ std::string Opening(size_t number, std::string_view custom_id) {
 }
 
 // A body as one value on one line, as it came where that is what it is.
-void AppendBody(const std::string& body, std::string& out) {
+void AppendBody(const BatchAnswer& answer, std::string& out) {
+  const std::string& body = answer.body;
+  const bool is_one_line = body.find_first_of("\r\n") == std::string::npos;
+  if (answer.is_json && is_one_line) {
+    out += body;
+    return;
+  }
   const absl::StatusOr<json::Value> value = json::Parse(body);
   if (!value.ok()) return json::AppendQuoted(body, out);
-  out += body.find_first_of("\r\n") == std::string::npos ? body : json::Serialize(*value);
+  out += is_one_line ? body : json::Serialize(*value);
+}
+
+// What is before a body that AnswerLine wrote, as a line of its own: bodies may be large, and none
+// is read again. The mark is in no string, whose quotes have a backslash.
+std::string HeadOf(std::string_view text) {
+  constexpr std::string_view kBody = ",\"body\":";
+  constexpr std::string_view kEnd = "},\"error\":null}";
+  const size_t body = text.substr(0, kMaxResultHeadBytes).find(kBody);
+  const bool has_body = body != std::string_view::npos && text.ends_with(kEnd);
+  return has_body ? std::string(text.substr(0, body)) + std::string(kEnd) : std::string(text);
 }
 
 // False: the line is no result.
 bool ReadResult(std::string_view text, size_t& number, BatchDone& done) {
   const absl::StatusOr<json::Value> value =
-      json::Parse(text, {.max_bytes = kMaxResultBytes, .max_values = size_t{64} << 20});
+      json::Parse(HeadOf(text), {.max_bytes = kMaxResultHeadBytes});
   const json::Object* line = value.ok() ? value->if_object() : nullptr;
   const json::Value* id = line == nullptr ? nullptr : json::Find(*line, "id");
   if (id == nullptr || !id->is_string()) return false;
@@ -62,7 +78,7 @@ std::string AnswerLine(size_t number, std::string_view custom_id, const BatchAns
   line += ",\"response\":{\"status_code\":" + std::to_string(answer.status) + ",\"request_id\":";
   json::AppendQuoted(answer.request_id, line);
   line += ",\"body\":";
-  AppendBody(answer.body, line);
+  AppendBody(answer, line);
   return line + "},\"error\":null}";
 }
 

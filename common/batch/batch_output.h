@@ -22,7 +22,8 @@
 namespace quire::batch {
 
 inline constexpr std::string_view kBatchResultPrefix = "batch_req_";
-inline constexpr size_t kMaxResultBytes = 256u << 20;  // of one line
+inline constexpr size_t kMaxResultBytes = 256u << 20;    // of one line
+inline constexpr size_t kMaxResultHeadBytes = 1u << 20;  // of one line, without an answer's body
 
 // What is known of a line that has its result.
 struct BatchDone {
@@ -34,6 +35,7 @@ struct BatchAnswer {
   int status = 0;
   std::string request_id;
   std::string body;
+  bool is_json = false;  // known to be: it stays as it is, unread
 };
 
 // Lines of a result, without the line's end; pure.

@@ -7,7 +7,9 @@ namespace quire::batches {
 namespace {
 
 constexpr Micros kReadyPause = kMicrosPerSecond / 2;  // between looks whether the fleet serves
-constexpr Micros kDiskPause = 2 * kMicrosPerSecond;   // before a write is tried again
+// Of an answer while it is written: itself, its line, and that one as it grows.
+constexpr size_t kResultCopies = 3;
+constexpr Micros kDiskPause = 2 * kMicrosPerSecond;  // before a write is tried again
 
 }  // namespace
 
@@ -162,10 +164,10 @@ void BatchRun::OnAnswer(size_t number, LineAnswer answer) {
   line.failed = answer.status < 200 || answer.status > 299;
   const std::string request_id = std::string(batch::kBatchResultPrefix) + std::to_string(number) +
                                  "-" + id_.substr(id_.size() - 12);
-  line.result = batch::AnswerLine(number, line.line->custom_id,
-                                  {answer.status, request_id, std::move(answer.body)});
+  line.result = std::make_shared<batch::BatchAnswer>(
+      batch::BatchAnswer{answer.status, request_id, std::move(answer.body), true});
   line.hold = std::make_unique<MemoryHold>(world_.sender.MemoryOf(tenant_.get()));
-  line.hold->Resize(line.result.size());
+  line.hold->Resize(kResultCopies * line.result->body.size());
   Write(number);
 }
 
@@ -185,10 +187,13 @@ void BatchRun::Again(size_t number, Micros retry_after) {
 void BatchRun::Write(size_t number) {
   Line& line = active_.at(number);
   const auto status = std::make_shared<absl::Status>();
-  // The line stays where it is until it is written.
-  OnDisk([status, text = line.result,
-          failed = line.failed](RunFiles& files) { *status = files.Append(text, failed); },
-         [this, status, number] { Written(number, *status); });
+  // The line stays where it is until it is written. It may be long: the loop doesn't make it.
+  OnDisk(
+      [status, number, custom_id = line.line->custom_id, answer = line.result,
+       failed = line.failed](RunFiles& files) {
+        *status = files.Append(batch::AnswerLine(number, custom_id, *answer), failed);
+      },
+      [this, status, number] { Written(number, *status); });
 }
 
 void BatchRun::Written(size_t number, const absl::Status& status) {
@@ -222,7 +227,7 @@ void BatchRun::End(Status status) {
   for (auto it = active_.begin(); it != active_.end();) {
     const Line& line = it->second;
     const bool waits = line.pause != nullptr && line.pause->running();
-    const bool writes = !line.result.empty() && !waits;
+    const bool writes = line.result != nullptr && !waits;
     if (writes) {
       ++it;
       continue;

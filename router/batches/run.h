@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "common/batch/batch_output.h"
 #include "common/batch/treatment.h"
 #include "common/log/log.h"
 #include "common/runtime/timer.h"
@@ -58,7 +59,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
     std::unique_ptr<SentLine> sent;
     int tries = 0;
     int server_failures = 0;
-    std::string result;  // that waits to be written
+    std::shared_ptr<const batch::BatchAnswer> result;  // that waits to be written
     bool failed = false;
     std::unique_ptr<MemoryHold> hold;  // of the result
     std::unique_ptr<Timer> pause;

@@ -157,9 +157,9 @@ absl::StatusOr<std::string> RunFiles::ReadBody(const BatchLine& line, MemoryHold
   return body;
 }
 
-absl::Status RunFiles::Append(const std::string& line, bool failed) {
+absl::Status RunFiles::Append(std::string line, bool failed) {
   QUIRE_RETURN_IF_ERROR(store_.Reserve(*lease_, line.size() + 1));
-  return (failed ? *failures_ : *answers_).Append(line);
+  return (failed ? *failures_ : *answers_).Append(std::move(line));
 }
 
 void RunFiles::Save(const Counts& counts) {

@@ -40,7 +40,7 @@ class RunFiles {
   // memory now.
   absl::StatusOr<std::string> ReadBody(const batch::BatchLine& line, MemoryHold& hold);
   // RESOURCE_EXHAUSTED: no room now; nothing was written.
-  absl::Status Append(const std::string& line, bool failed);
+  absl::Status Append(std::string line, bool failed);
   // Writes what is done so far, for clients that ask and for the next run.
   void Save(const Counts& counts);
   // Ends the batch; may be called again after an error. Lines in `left` were not answered in time.

@@ -4,7 +4,7 @@ import json
 import os
 import socket
 
-from http_batches_test import ask, upload
+from http_batches_test import ask, create, upload, wait_for_end
 from target import MIB, Target, wait_until
 
 
@@ -47,4 +47,23 @@ def test_files_that_are_deleted_while_they_are_read_take_no_room(tmp_path):
             assert taken < len(text) and not end.endswith(b"0\r\n\r\n"), (taken, end)
         wait_until(lambda: "(deleted)" not in str([os.readlink(f"/proc/{target.router.pid}/fd/{n}") for n in
                                                     os.listdir(f"/proc/{target.router.pid}/fd")]), "their end", 30)
+        target.still_serves()
+
+
+def test_long_answers_of_batches_hold_a_few_times_their_size(tmp_path):
+    """Choices times tokens times logprobs in one line of a batch, whose answer goes to the disk."""
+    body = {"model": "demo", "messages": [{"role": "user", "content": "a"}], "max_tokens": 1000, "ignore_eos": True, "n": 6,
+            "logprobs": True, "top_logprobs": 20}
+    line = json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body})
+    with Target(f"--batches-dir={tmp_path}") as target:
+        status, file = upload(target.port, line)
+        assert status == 200, file
+        with target.router.growth(64 * MIB, "an answer of 8 MB"):
+            status, batch = create(target.port, file["id"], endpoint="/v1/chat/completions")
+            assert status == 200, batch
+            batch = wait_for_end(target.port, batch["id"])
+        status, text = ask(target.port, "GET", f"/v1/files/{batch['output_file_id']}/content")
+        assert status == 200 and len(text) > 7 * MIB, (status, len(text))
+        answer = json.loads(text)["response"]["body"]
+        assert [len(choice["logprobs"]["content"]) for choice in answer["choices"]] == [1000] * 6
         target.still_serves()

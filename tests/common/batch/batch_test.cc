@@ -179,6 +179,34 @@ TEST_F(BatchTest, WhatIsWrittenIsDoneNextTime) {
   EXPECT_TRUE(done.at(3).failed);
 }
 
+// Reading them would hold many times their size: no more than what is before them is parsed.
+TEST_F(BatchTest, BodiesOfAnswersAreWrittenAsTheyAreAndNotReadAgain) {
+  const std::string body = std::string(100, '[') + std::string(100, ']');  // deeper than is parsed
+  const std::string id = ",\"body\":{";
+  const std::string own = AnswerLine(1, id, {200, "r", body, true});
+  EXPECT_NE(own.find(",\"body\":[[["), std::string::npos) << own;
+  EXPECT_NE(AnswerLine(1, id, {200, "r", body}).find(",\"body\":\"[[["), std::string::npos);
+  const std::string lines = AnswerLine(2, id, {200, "r", "{\"a\":\n1}", true});
+  EXPECT_NE(lines.find(",\"body\":{\"a\":1}"), std::string::npos) << lines;
+  const std::string path = Write("out.jsonl", own + "\n" + lines + "\n");
+  const auto output = BatchOutput::Open({path, "out"}, kNever);
+  ASSERT_TRUE(output.ok()) << output.status();
+  EXPECT_EQ((*output)->done().at(1).custom_id, id);
+  EXPECT_EQ((*output)->done().at(2).custom_id, id);
+  EXPECT_FALSE((*output)->done().at(1).failed);
+}
+
+TEST_F(BatchTest, HeadsOfResultsAtTheirLimitAreReadAndOneByteMoreIsNone) {
+  for (const size_t more : {0, 1}) {
+    const std::string empty = FaultLine(1, "a", "code", "");
+    const std::string why(kMaxResultHeadBytes - empty.size() + more, 'x');
+    const std::string path = Write("out.jsonl", FaultLine(1, "a", "code", why) + "\n");
+    const auto output = BatchOutput::Open({path, "out"}, kNever);
+    ASSERT_TRUE(output.ok()) << output.status();
+    EXPECT_EQ((*output)->done().contains(1), more == 0);
+  }
+}
+
 // A kill may leave any beginning of the last line.
 TEST_F(BatchTest, ATornLastLineIsCutOffAtEveryByte) {
   const std::string first = AnswerLine(1, "a", {200, "r", "{}"}) + "\n";
