@@ -222,6 +222,7 @@ void ConstraintCompiler::CountRefusal(const Result& result) {
 
 ConstraintCompiler::Result ConstraintCompiler::ResultOf(const Work& work) const {
   Result result;
+  result.took = work.took;
   if (work.made->ok()) {
     result.grammar = **work.made;
     return result;

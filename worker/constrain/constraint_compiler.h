@@ -58,6 +58,7 @@ class ConstraintCompiler {
     std::shared_ptr<const grammar::Grammar> grammar;
     Refused refused;
     grammar::Fault fault = grammar::Fault::kNone;
+    Micros took = 0;  // to compile
   };
   // All of them outlive the compiler, and the background's threads end before it does.
   ConstraintCompiler(const ConstraintOptions& options, std::shared_ptr<SharedVocabulary> vocabulary,

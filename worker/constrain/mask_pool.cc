@@ -45,6 +45,7 @@ struct MaskPool::Text {
   std::string why;
   bool failed = false;  // whatever the drafts: it stays so
   size_t bytes = 0;     // of the matcher, as counted in `all`
+  std::atomic<int64_t> mask_us{0};  // that its masks have taken
   std::atomic<Stage> stage{Stage::kReady};
   bool queued = false;  // guarded by the pool's mutex
 
@@ -222,6 +223,10 @@ bool MaskPool::Astray(uint64_t sequence) const {
 
 const std::string& MaskPool::WhyFailed(uint64_t sequence) const { return Find(sequence).why; }
 
+int64_t MaskPool::MaskMicros(uint64_t sequence) const {
+  return Find(sequence).mask_us.load(std::memory_order_relaxed);
+}
+
 // The threads free it: its states may be large.
 void MaskPool::End(uint64_t sequence) {
   const auto found = texts_.find(sequence);
@@ -297,8 +302,9 @@ void MaskPool::Work(Text& text) {
   const std::span<uint32_t> rest = std::span(text.bits).subspan(text.masks * words_);
   std::fill(rest.begin(), rest.end(), 0);
   text.tokens.clear();
+  const int64_t took_us = Now() - begin_us;
+  text.mask_us.fetch_add(took_us, std::memory_order_relaxed);
   if (series_ != nullptr) {
-    const int64_t took_us = Now() - begin_us;
     series_->mask.Observe(Seconds(took_us));
     worked_us_.fetch_add(std::max<int64_t>(1, took_us), std::memory_order_relaxed);
   }

@@ -84,6 +84,8 @@ class MaskPool final : public StepMasks {
   bool Astray(uint64_t sequence) const;
   // Why the text has failed: "constraint: …".
   const std::string& WhyFailed(uint64_t sequence) const;
+  // Microseconds that its masks have taken so far, where there is a clock.
+  int64_t MaskMicros(uint64_t sequence) const;
   void End(uint64_t sequence);
 
   std::span<const uint32_t> MaskOf(uint64_t sequence, size_t drafts) override;

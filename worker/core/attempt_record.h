@@ -41,6 +41,14 @@ class PrefillChunks {
   size_t count_ = 0;
 };
 
+// What the constraint of an attempt has cost.
+struct ConstraintUse {
+  ConstraintKind kind = ConstraintKind::kNone;
+  bool kept = false;       // its grammar was there when the attempt came
+  int64_t compile_us = 0;  // else the time that compiling it took, waits left out
+  int64_t mask_us = 0;     // of all threads that computed its masks
+};
+
 struct AttemptRecord {
   RouterInstance router;
   AttemptKey key;
@@ -58,6 +66,7 @@ struct AttemptRecord {
   uint32_t preemptions = 0;
   uint64_t resumed_tokens = 0;  // outputs that it began with
   PrefillChunks prefill;
+  ConstraintUse constraint;
 
   // Phases in microseconds. A phase that an attempt never reached is 0; the three add up to its
   // total time.

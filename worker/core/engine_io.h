@@ -41,6 +41,7 @@ struct GrammarCommand {
   uint64_t compiling = 0;
   std::shared_ptr<const grammar::Grammar> grammar;  // null: `refused` says why
   Refused refused;
+  int64_t compile_us = 0;  // the time that compiling took
 };
 struct CancelCommand {
   RouterInstance router;

@@ -150,7 +150,7 @@ void Engine::State::EndChoice(Choice& choice, const ChoiceOutcome& end) {
   if (options.drafter != nullptr) options.drafter->Forget(choice.id);
   if (choice.constrained) {
     --constrained_choices;
-    if (options.masks->Has(choice.id)) options.masks->End(choice.id);
+    EndTextOf(choice);
   }
   if (request.open_choices > 0) return;
   if (!request.counted) CountAttempt(request);  // its grammar was still being compiled

@@ -119,6 +119,7 @@ void Engine::State::Accept(SubmitCommand command) {
   const bool compiled = owned->submit.constraint.kind != ConstraintKind::kNone;
   QUIRE_CHECK_MSG(compiled == (command.grammar != nullptr || command.compiling != 0),
                   "a constraint comes with its grammar, or the number of what compiles it");
+  owned->constraint = {.kind = owned->submit.constraint.kind, .kept = command.grammar != nullptr};
   owned->grammar = std::move(command.grammar);
   owned->compiling = command.compiling;
   owned->cache = IdentityOf(owned->submit, options);

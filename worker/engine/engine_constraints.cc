@@ -19,6 +19,7 @@ void Engine::State::On(GrammarCommand command, int64_t /*now_us*/) {
   if (request->compiling != command.compiling) return;
   if (command.grammar == nullptr) return RefuseLate(*request, std::move(command.refused));
   request->grammar = std::move(command.grammar);
+  request->constraint.compile_us = command.compile_us;
   request->compiling = 0;
   Enter(*request);
 }
@@ -82,6 +83,13 @@ void Engine::State::EndText(Choice& choice) {
   EndRequest(*choice.request, {.reason = EndReason::kFailed,
                                .message = options.masks->WhyFailed(choice.id),
                                .cause = FailureCause::kConstraint});
+}
+
+// Its text is of no use any more.
+void Engine::State::EndTextOf(Choice& choice) {
+  if (!options.masks->Has(choice.id)) return;
+  choice.request->constraint.mask_us += options.masks->MaskMicros(choice.id);
+  options.masks->End(choice.id);
 }
 
 std::string Engine::State::NoTokenMessage(const Choice& choice) const {

@@ -142,7 +142,7 @@ void Engine::State::CommitDrafted(Choice& choice, const PlannedRow& row,
   if (choice.ended || !choice.constrained) return;
   if (ends) return EndText(choice);
   // It begins again with the tokens that it has.
-  if (options.masks->Astray(choice.id)) options.masks->End(choice.id);
+  if (options.masks->Astray(choice.id)) EndTextOf(choice);
 }
 
 void Engine::State::NoteDrafts(Choice& choice, size_t drafted, size_t accepted) {

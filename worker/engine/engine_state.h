@@ -86,6 +86,7 @@ struct Engine::State {
   bool BeginTexts(const Launched& step);
   void JudgeText(Choice& choice);
   void EndText(Choice& choice);
+  void EndTextOf(Choice& choice);
   std::string NoTokenMessage(const Choice& choice) const;
 
   // --- beam search

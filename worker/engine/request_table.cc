@@ -52,6 +52,7 @@ AttemptRecord Request::Record(EndReason reason, int64_t now_us) const {
   record.traceparent = submit.traceparent;
   record.tracestate = submit.tracestate;
   record.prefill = prefill;
+  record.constraint = constraint;
   record.reason = reason;
   record.usage = Usage();
   record.max_tokens = static_cast<uint32_t>(std::max(0, submit.sampling.max_tokens));

@@ -74,6 +74,7 @@ struct Request {
   // Of a constrained request: its grammar, or what it waits for, without pages (SubmitCommand).
   std::shared_ptr<const grammar::Grammar> grammar;
   uint64_t compiling = 0;
+  ConstraintUse constraint;
   bool counted = false;          // as accepted
   std::unique_ptr<Beams> beams;  // of a beam search; the choices are then its answers
 

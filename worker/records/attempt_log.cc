@@ -22,6 +22,12 @@ std::string AttemptRecordJson(const AttemptRecord& record, Epoch epoch, int64_t 
   }
   line["tenant"] = record.tenant;
   if (!record.adapter.empty()) line["adapter"] = record.adapter;
+  if (record.constraint.kind != ConstraintKind::kNone) {
+    line["constraint"] = ConstraintKindName(record.constraint.kind);
+    line["constraint_kept"] = record.constraint.kept;
+    line["constraint_compile_us"] = record.constraint.compile_us;
+    line["constraint_mask_us"] = record.constraint.mask_us;
+  }
   line["choices"] = record.choices;
   line["reason"] = EndReasonName(record.reason);
   line["prompt_tokens"] = record.usage.prompt_tokens;

@@ -17,6 +17,9 @@ constexpr std::array<const char*, 9> kReasons = {"unspecified", "stop",    "leng
                                                  "cancelled",   "failed",  "deadline",
                                                  "router_lost", "drained", "slow_client"};
 
+constexpr std::array<const char*, 8> kConstraintKinds = {
+    "none", "json_schema", "regex", "gbnf", "json_object", "choice", "lark", "structural_tag"};
+
 // Parts of an attempt: WorkerSpanId's.
 enum Part : uint64_t { kAttempt, kQueue, kPrefill, kDecode, kChunks };
 
@@ -79,6 +82,14 @@ void AddUsage(const AttemptRecord& record, Span& span) {
   Add(span, "quire.preemptions", int64_t{record.preemptions});
 }
 
+void AddConstraint(const ConstraintUse& constraint, Span& span) {
+  if (constraint.kind == ConstraintKind::kNone) return;
+  Add(span, "quire.constraint.kind", std::string(ConstraintKindName(constraint.kind)));
+  Add(span, "quire.constraint.kept", constraint.kept);
+  Add(span, "quire.constraint.compile_us", constraint.compile_us);
+  Add(span, "quire.constraint.mask_us", constraint.mask_us);
+}
+
 Span AttemptSpan(const AttemptRecord& record, const trace::RequestTrace& trace,
                  const TraceFacts& facts, const Maker& make) {
   const Phases phases(record);
@@ -94,6 +105,7 @@ Span AttemptSpan(const AttemptRecord& record, const trace::RequestTrace& trace,
   Add(span, "quire.request_id", record.request_id);
   if (!record.tenant.empty()) Add(span, "quire.tenant", record.tenant);
   if (!record.adapter.empty()) Add(span, "quire.adapter", record.adapter);
+  AddConstraint(record.constraint, span);
   Add(span, "quire.worker.id", facts.worker_id);
   Add(span, "quire.worker.epoch", static_cast<int64_t>(facts.epoch));
   Add(span, "quire.attempt", static_cast<int64_t>(record.key.attempt.value()));
@@ -111,6 +123,12 @@ std::string_view EndReasonName(EndReason reason) {
   const size_t at = static_cast<size_t>(reason);
   QUIRE_CHECK(at < kReasons.size());
   return kReasons[at];
+}
+
+std::string_view ConstraintKindName(ConstraintKind kind) {
+  const size_t at = static_cast<size_t>(kind);
+  QUIRE_CHECK(at < kConstraintKinds.size());
+  return kConstraintKinds[at];
 }
 
 std::vector<Span> SpansOf(const AttemptRecord& record, const trace::RequestTrace& trace,

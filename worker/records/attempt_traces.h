@@ -20,6 +20,8 @@ namespace quire {
 
 // "stop", "router_lost".
 std::string_view EndReasonName(EndReason reason);
+// As logs and traces have it: "json_schema".
+std::string_view ConstraintKindName(ConstraintKind kind);
 
 // What all attempts of a worker share.
 struct TraceFacts {

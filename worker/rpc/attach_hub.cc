@@ -129,7 +129,7 @@ Refused AttachHub::Compile(SubmitCommand& command) {
       command.submit.constraint, command.submit.tenant,
       [this, router, key, number, alive = alive_](const ConstraintCompiler::Result& result) {
         if (!*alive) return;
-        Owe(GrammarCommand{router, key, *number, result.grammar, result.refused});
+        Owe(GrammarCommand{router, key, *number, result.grammar, result.refused, result.took});
       });
   // From here on the compiler holds it once for all equal ones, and the engine its kind alone.
   Release(command.submit.constraint.source);

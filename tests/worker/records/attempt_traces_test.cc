@@ -27,6 +27,7 @@ AttemptRecord Record() {
                   .computed_tokens = 24,
                   .generated_tokens = 9,
                   .discarded_tokens = 1};
+  record.constraint = {ConstraintKind::kJsonSchema, true, 0, 170};
   record.preemptions = 1;
   record.resumed_tokens = 4;
   record.accepted_us = 1000;
@@ -73,6 +74,10 @@ TEST(AttemptSpans, StandBelowTheRoutersAttempt) {
   EXPECT_EQ(Number(attempt, "gen_ai.usage.output_tokens"), 8) << "less what was discarded";
   EXPECT_EQ(Number(attempt, "gen_ai.usage.cache_read.input_tokens"), 16);
   EXPECT_EQ(Number(attempt, "quire.preemptions"), 1);
+  EXPECT_EQ(std::get<std::string>(*Of(attempt, "quire.constraint.kind")), "json_schema");
+  EXPECT_TRUE(std::get<bool>(*Of(attempt, "quire.constraint.kept")));
+  EXPECT_EQ(Number(attempt, "quire.constraint.compile_us"), 0);
+  EXPECT_EQ(Number(attempt, "quire.constraint.mask_us"), 170);
   EXPECT_EQ(Number(attempt, "quire.tokens.resumed"), 4);
   EXPECT_EQ(Number(attempt, "quire.attempt"), 2);
   EXPECT_EQ(std::get<std::string>(*Of(attempt, "quire.attempt.end")), "stop");
