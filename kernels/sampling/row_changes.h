@@ -15,6 +15,8 @@ namespace quire::kernels::sampling {
 bool HasPenalties(const SampleRow& row);
 // Whether the row's parameters may change any logit.
 bool ChangesLogits(const SampleRow& row);
+// Whether all that it does to them is to forbid those outside its mask.
+bool OnlyMasks(const SampleRow& row);
 // In the order of work: allowed ids, bans, biases, penalties.
 void ChangeLogits(std::span<float> z, int32_t first, const SampleRow& row);
 

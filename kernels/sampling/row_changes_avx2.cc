@@ -23,10 +23,18 @@ bool HasPenalties(const SampleRow& row) {
          row.presence_penalty != 0.0f;
 }
 
-bool ChangesLogits(const SampleRow& row) {
-  return !row.allowed_mask.empty() || !row.banned_ids.empty() || !row.logit_bias.empty() ||
+namespace {
+
+bool ChangesValues(const SampleRow& row) {
+  return !row.banned_ids.empty() || !row.logit_bias.empty() ||
          (HasPenalties(row) && !row.token_counts.empty());
 }
+
+}  // namespace
+
+bool ChangesLogits(const SampleRow& row) { return !row.allowed_mask.empty() || ChangesValues(row); }
+
+bool OnlyMasks(const SampleRow& row) { return !row.allowed_mask.empty() && !ChangesValues(row); }
 
 void ChangeLogits(std::span<float> z, int32_t first, const SampleRow& row) {
   if (!row.allowed_mask.empty()) ForbidOutsideMask(z, first, row.allowed_mask);

@@ -23,8 +23,8 @@ class Sampler {
   void Reserve(int64_t vocab_size);
   static int64_t ReservedBytes(int64_t vocab_size);
 
-  // Leaves in `logits` ([vocabulary]) the values after biases, bans and penalties. NaN or +∞ among
-  // them sets not_a_number. A row with a scored token (which is in the vocabulary) is only
+  // May leave in `logits` ([vocabulary]) the values after masks, biases, bans and penalties. NaN or
+  // +∞ among them sets not_a_number. A row with a scored token (which is in the vocabulary) is only
   // measured.
   void Sample(std::span<float> logits, const SampleRow& row, SampleOutput& output);
 
@@ -36,7 +36,7 @@ class Sampler {
   void CutRowToTopP(std::span<const float> z, const Peak& peak, const SampleRow& row);
   void CutRowToTypical(std::span<const float> z, const Peak& peak, const SampleRow& row);
   void Filter(std::span<const float> z, const Peak& peak, const SampleRow& row);
-  int32_t Draw(std::span<const float> z, const Peak& peak, const SampleRow& row);
+  int32_t Draw(std::span<float> z, const Peak& peak, const SampleRow& row);
 
   RowPeaks peaks_;
   Candidates candidates_;

@@ -99,11 +99,16 @@ void Sampler::Filter(std::span<const float> z, const Peak& peak, const SampleRow
   }
 }
 
-int32_t Sampler::Draw(std::span<const float> z, const Peak& peak, const SampleRow& row) {
+int32_t Sampler::Draw(std::span<float> z, const Peak& peak, const SampleRow& row) {
   const NoisePosition at{row.seed, row.output_index, row.choice, Purpose::kSample};
   const bool filtered =
       row.top_k > 0 || row.top_p < 1.0f || row.min_p > 0.0f || row.typical_p < 1.0f;
+  const bool masked = OnlyMasks(row);
+  if (!filtered && masked) {
+    return DrawAmongAllowed(z, row.allowed_mask, peak, row.temperature, at).id;
+  }
   if (!filtered) return DrawAmongAll(z, 0, peak, row.temperature, at).id;
+  if (masked) ForbidOutsideMask(z, 0, row.allowed_mask);
   Filter(z, peak, row);
   Best best;
   for (size_t i = 0; i < candidates_.ids.size(); ++i) {
@@ -143,7 +148,10 @@ void Sampler::Sample(std::span<float> logits, const SampleRow& row, SampleOutput
     return;
   }
   if (row.logprobs > 0) changes_.KeepRaw(logits, 0, row);
-  if (ChangesLogits(row)) {
+  if (OnlyMasks(row)) {
+    // Most masks leave few tokens: the row is not written where it need not be.
+    peak = peaks_.FindAllowed(logits, row.allowed_mask);
+  } else if (ChangesLogits(row)) {
     ChangeLogits(logits, 0, row);
     peak = peaks_.Find(logits);
   }

@@ -33,9 +33,12 @@ class RowPeaks {
 
   // Reads the row once.
   Peak Find(std::span<const float> z);
+  // As if the logits of all ids that are not in the mask (one bit per id) were −∞. Reads little of
+  // a row of which the mask holds few ids. Requires: neither NaN nor +∞ is in the row.
+  Peak FindAllowed(std::span<const float> z, std::span<const uint32_t> mask);
 
-  // At least `count` logits of the row last searched are this large or larger; −∞ when it has too
-  // few pieces to know.
+  // At least `count` logits of the row last searched, by either, are this large or larger; −∞ when
+  // it has too few pieces to know.
   float LowerBound(int64_t count);
 
  private:
@@ -79,5 +82,8 @@ inline void Consider(const NoisePosition& at, float distance, int32_t id, Best& 
 // peak's id is one of the vocabulary and may be outside the row.
 Best DrawAmongAll(std::span<const float> z, int32_t first, const Peak& peak, float temperature,
                   const NoisePosition& at);
+// The same of those in the mask (one bit per id); z is the whole row.
+Best DrawAmongAllowed(std::span<const float> z, std::span<const uint32_t> mask, const Peak& peak,
+                      float temperature, const NoisePosition& at);
 
 }  // namespace quire::kernels::sampling

@@ -55,16 +55,28 @@ uint64_t SumOfLanes(__m256i v) {
   return lanes[0] + lanes[1] + lanes[2] + lanes[3];
 }
 
-void ForbidIn32(float* z, uint32_t allowed) {
+// Eight logits, −∞ where their bit is not set. `allowed`: bits 0 to 7.
+__m256 Allowed8(const float* z, uint32_t allowed) {
   const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256i own = _mm256_set1_epi32(static_cast<int>(allowed));
+  const __m256i keep = _mm256_cmpeq_epi32(_mm256_and_si256(own, bits), bits);
   const __m256 gone = _mm256_set1_ps(kImpossible);
+  return _mm256_blendv_ps(gone, _mm256_loadu_ps(z), _mm256_castsi256_ps(keep));
+}
+
+void ForbidIn32(float* z, uint32_t allowed) {
   for (int part = 0; part < 4; ++part) {
-    const __m256i own = _mm256_set1_epi32(static_cast<int>((allowed >> (8 * part)) & 0xffu));
-    const __m256i keep = _mm256_cmpeq_epi32(_mm256_and_si256(own, bits), bits);
     float* at = z + part * kLanes;
-    const __m256 values = _mm256_loadu_ps(at);
-    _mm256_storeu_ps(at, _mm256_blendv_ps(gone, values, _mm256_castsi256_ps(keep)));
+    _mm256_storeu_ps(at, Allowed8(at, (allowed >> (8 * part)) & 0xffu));
   }
+}
+
+uint32_t WordOf(std::span<const uint32_t> mask, size_t index) {
+  return index < mask.size() ? mask[index] : 0u;
+}
+
+bool IsAllowed(std::span<const uint32_t> mask, size_t id) {
+  return (WordOf(mask, id / 32) >> (id % 32) & 1u) != 0;
 }
 
 // The first random word of eight consecutive tokens. Each half holds four of them in the low 32
@@ -189,6 +201,42 @@ Peak RowPeaks::Find(std::span<const float> z) {
   return peak;
 }
 
+Peak RowPeaks::FindAllowed(std::span<const float> z, std::span<const uint32_t> mask) {
+  constexpr size_t kWords = kPiece / 32;
+  const size_t count = z.size();
+  const size_t pieces = count / kPiece;
+  lanes_.resize(pieces * kLanes);
+  __m256 largest = _mm256_set1_ps(kImpossible);
+  for (size_t piece = 0; piece < pieces; ++piece) {
+    __m256 own = _mm256_set1_ps(kImpossible);
+    for (size_t word = piece * kWords; word < (piece + 1) * kWords; ++word) {
+      const uint32_t allowed = WordOf(mask, word);
+      if (allowed == 0) continue;
+      const float* at = z.data() + word * 32;
+      for (int part = 0; part < 4; ++part, at += kLanes) {
+        own = _mm256_max_ps(own, Allowed8(at, (allowed >> (8 * part)) & 0xffu));
+      }
+    }
+    _mm256_storeu_ps(lanes_.data() + piece * kLanes, own);
+    largest = _mm256_max_ps(largest, own);
+  }
+  alignas(32) float lanes[kLanes];
+  _mm256_store_ps(lanes, largest);
+  Peak peak{.usable = true};
+  float best = MaxOfLanes(lanes);
+  for (size_t i = pieces * kPiece; i < count; ++i) {
+    if (IsAllowed(mask, i)) best = std::max(best, z[i]);
+  }
+  if (best == kImpossible) return peak;
+  size_t piece = 0;
+  while (piece < pieces && MaxOfLanes(lanes_.data() + piece * kLanes) != best) ++piece;
+  for (size_t i = piece * kPiece; i < count && peak.id < 0; ++i) {
+    if (z[i] == best && IsAllowed(mask, i)) peak.id = static_cast<int32_t>(i);
+  }
+  peak.value = z[static_cast<size_t>(peak.id)];
+  return peak;
+}
+
 float RowPeaks::LowerBound(int64_t count) {
   const int64_t pieces = static_cast<int64_t>(lanes_.size()) / kLanes;
   if (count < 1 || count > static_cast<int64_t>(lanes_.size())) return kImpossible;
@@ -291,9 +339,8 @@ int32_t CountBefore(std::span<const float> z, float own, int64_t where) {
 
 void ForbidOutsideMask(std::span<float> z, int32_t first, std::span<const uint32_t> mask) {
   // The bits of 32 ids from any one on are in two words.
-  const auto word = [mask](size_t index) { return index < mask.size() ? mask[index] : 0u; };
-  const auto bits = [&word](size_t id) {
-    const uint64_t two = word(id / 32) | static_cast<uint64_t>(word(id / 32 + 1)) << 32;
+  const auto bits = [mask](size_t id) {
+    const uint64_t two = WordOf(mask, id / 32) | uint64_t{WordOf(mask, id / 32 + 1)} << 32;
     return static_cast<uint32_t>(two >> (id % 32));
   };
   for (size_t begin = 0; begin < z.size(); begin += 32) {
@@ -309,38 +356,81 @@ void ForbidOutsideMask(std::span<float> z, int32_t first, std::span<const uint32
   }
 }
 
-Best DrawAmongAll(std::span<const float> z, int32_t first, const Peak& peak, float temperature,
-                  const NoisePosition& at) {
-  const PhiloxLanes philox(at);
-  const __m256 peaks = _mm256_set1_ps(peak.value);
-  const __m256 temperatures = _mm256_set1_ps(temperature);
-  Best best;
-  Consider(at, 0.0f, peak.id, best);
-  __m256 scale = _mm256_set1_ps(ReachScale(best));
-  const auto consider = [&](size_t i) {
-    const float distance = DistanceOf(z[i], peak.value, temperature);
+namespace {
+
+// The draw among tokens of a row, eight at a time.
+class RowDraw {
+ public:
+  RowDraw(std::span<const float> z, int32_t first, const Peak& peak, float temperature,
+          const NoisePosition& at)
+      : z_(z), first_(first), peak_(peak.value), temperature_(temperature), at_(at), philox_(at) {
+    Consider(at_, 0.0f, peak.id, best_);
+    scale_ = _mm256_set1_ps(ReachScale(best_));
+  }
+
+  void Take(size_t i) {
+    const float distance = DistanceOf(z_[i], peak_, temperature_);
     if (distance == kImpossible) return;
-    const int32_t before = best.id;
-    Consider(at, distance, first + static_cast<int32_t>(i), best);
-    if (best.id != before) scale = _mm256_set1_ps(ReachScale(best));
-  };
-  size_t i = 0;
-  for (; i + kLanes <= z.size(); i += kLanes) {
-    const __m256 weights = ExpOfNegative8(Distances(z.data() + i, peaks, temperatures));
+    const int32_t before = best_.id;
+    Consider(at_, distance, first_ + static_cast<int32_t>(i), best_);
+    if (best_.id != before) scale_ = _mm256_set1_ps(ReachScale(best_));
+  }
+
+  // Those of the eight from `i` on whose bit is set.
+  void Take8(size_t i, unsigned allowed) {
+    const __m256 weights = ExpOfNegative8(
+        Distances(z_.data() + i, _mm256_set1_ps(peak_), _mm256_set1_ps(temperature_)));
     // Out of reach of every noise: below −87.3 a weight is 0.
-    if (_mm256_testz_si256(_mm256_castps_si256(weights), _mm256_castps_si256(weights))) continue;
-    const NoiseWords words = philox.Words(static_cast<uint32_t>(first) + static_cast<uint32_t>(i));
+    if (_mm256_testz_si256(_mm256_castps_si256(weights), _mm256_castps_si256(weights))) return;
+    const NoiseWords words =
+        philox_.Words(static_cast<uint32_t>(first_) + static_cast<uint32_t>(i));
     // Tokens in order again, then the upper 24 bits of what is missing to 2^32 − 1.
     const __m256i word =
         _mm256_blend_epi32(words.even, _mm256_slli_epi64(words.odd, 32), 0b10101010);
     const __m256i missing = _mm256_srli_epi32(_mm256_xor_si256(word, _mm256_set1_epi32(-1)), 8);
     const __m256 bound = _mm256_cvtepi32_ps(missing);
-    unsigned kept = static_cast<unsigned>(
-        _mm256_movemask_ps(_mm256_cmp_ps(_mm256_mul_ps(weights, scale), bound, _CMP_GE_OQ)));
-    for (; kept != 0; kept &= kept - 1) consider(i + static_cast<size_t>(__builtin_ctz(kept)));
+    unsigned kept = allowed & static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(
+                                  _mm256_mul_ps(weights, scale_), bound, _CMP_GE_OQ)));
+    for (; kept != 0; kept &= kept - 1) Take(i + static_cast<size_t>(__builtin_ctz(kept)));
   }
-  for (; i < z.size(); ++i) consider(i);
-  return best;
+
+  const Best& best() const { return best_; }
+
+ private:
+  const std::span<const float> z_;
+  const int32_t first_;
+  const float peak_, temperature_;
+  const NoisePosition at_;
+  const PhiloxLanes philox_;
+  Best best_;
+  __m256 scale_;
+};
+
+}  // namespace
+
+Best DrawAmongAll(std::span<const float> z, int32_t first, const Peak& peak, float temperature,
+                  const NoisePosition& at) {
+  RowDraw draw(z, first, peak, temperature, at);
+  size_t i = 0;
+  for (; i + kLanes <= z.size(); i += kLanes) draw.Take8(i, 0xffu);
+  for (; i < z.size(); ++i) draw.Take(i);
+  return draw.best();
+}
+
+Best DrawAmongAllowed(std::span<const float> z, std::span<const uint32_t> mask, const Peak& peak,
+                      float temperature, const NoisePosition& at) {
+  RowDraw draw(z, 0, peak, temperature, at);
+  for (size_t begin = 0; begin < z.size(); begin += 32) {
+    const uint32_t allowed = WordOf(mask, begin / 32);
+    if (allowed == 0) continue;
+    size_t i = begin;
+    const size_t end = std::min(begin + 32, z.size());
+    for (; i + kLanes <= end; i += kLanes) draw.Take8(i, (allowed >> (i - begin)) & 0xffu);
+    for (; i < end; ++i) {
+      if (IsAllowed(mask, i)) draw.Take(i);
+    }
+  }
+  return draw.best();
 }
 
 }  // namespace quire::kernels::sampling

@@ -170,6 +170,38 @@ TEST(Sampler, AMaskShorterThanTheVocabularyForbidsTheRest) {
   EXPECT_EQ(SampleOf(RandomLogits(100, 4, 1.0f), row).token, 3);
 }
 
+// A mask that is all that changes a row is not written into it.
+TEST(Sampler, AMaskChoosesAsLogitsThatAreGoneDo) {
+  std::mt19937 random(11);
+  for (const int count : {1, 7, 31, 33, 255, 256, 257, 700, 2048, 5003}) {
+    for (int round = 0; round < 60; ++round) {
+      std::vector<float> logits = RandomLogits(count, random(), 3.0f);
+      if (round % 5 == 0) std::fill(logits.begin(), logits.end(), 1.5f);
+      std::vector<uint32_t> mask(static_cast<size_t>(count + 31) / 32);
+      const uint32_t every = 1 + random() % (round % 2 == 0 ? 3 : 400);
+      for (int id = 0; id < count; ++id) {
+        if (random() % every == 0) mask[id / 32] |= 1u << (id % 32);
+      }
+      if (round % 7 == 0) mask.resize(mask.size() / 2 + 1);
+      SampleRow row;
+      row.temperature = round % 3 == 0 ? 0.0f : 0.7f;
+      row.seed = random();
+      if (round % 4 == 1) row.top_k = 1 + static_cast<int32_t>(random() % 40);
+      if (round % 4 == 2) row.top_p = 0.8f;
+      if (round % 8 == 3) row.min_p = 0.05f;
+      if (round % 8 == 7) row.typical_p = 0.9f;
+      std::vector<float> gone = logits;
+      for (int id = 0; id < count; ++id) {
+        const size_t word = static_cast<size_t>(id) / 32;
+        if (word >= mask.size() || (mask[word] >> (id % 32) & 1) == 0) gone[id] = kImpossible;
+      }
+      const int32_t wanted = SampleOf(gone, row).token;
+      row.allowed_mask = mask;
+      EXPECT_EQ(SampleOf(logits, row).token, wanted) << count << " " << round;
+    }
+  }
+}
+
 TEST(Sampler, LogprobsAreRawAndSorted) {
   std::vector<float> logits = RandomLogits(500, 5, 2.0f);
   logits[40] = logits[30] = 8.0f;
