@@ -8,10 +8,12 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "process"))
+sys.path[:0] = [str(ROOT / "tests" / "process"), str(ROOT / "tests" / "support" / "py")]
+import random_model  # noqa: E402
 from harness import Process, Server, free_port, wait_until  # noqa: E402
 
 POINT = {"type": "object", "required": ["x", "y", "kind"], "additionalProperties": False,
@@ -118,6 +120,23 @@ def first_token(model, rounds, spread):
                 added.append(found[True] - found[False])
     print(f"first token: {statistics.median(added):.2f} ms more")
     return spread(added)
+
+
+def masks(program, cycles, last_json, spread):
+    """Microseconds of compiling and of masks, for each tokenizer at hand: walks are random texts, instances plausible ones."""
+    table = {}
+    for tokenizer in random_model.ENDS:
+        with tempfile.TemporaryDirectory() as folder:
+            model = random_model.make(tokenizer, folder)
+            runs = [last_json([program, f"--model={model}"]) for _ in range(cycles)]
+        rows = {name: spread([run[name] for run in runs]) for name in runs[0] if name.endswith("_us") or name.endswith("_ms")}
+        for text in ("walks", "instances"):
+            for at in ("p50", "p99"):
+                rows[f"{text}: pool over library, {at}"] = spread(
+                    [run[f"{text}_pool_{at}_us"] / run[f"{text}_library_{at}_us"] for run in runs])
+        table[tokenizer] = {"vocabulary": runs[0]["vocabulary"], "masks": runs[0]["masks"], **rows}
+        print(f"{tokenizer}: {table[tokenizer]}", flush=True)
+    return table
 
 
 def peer_folder():

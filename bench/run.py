@@ -315,13 +315,10 @@ def bench_sampling(args):
 
 def bench_constraints(args):
     """Masks and compilation beside the library alone; constrained streams over free ones, in turn."""
+    import constrained
     model, threads = gemma(), os.cpu_count()
-    masks = [last_json([BIN / "quire-bench-constraints", f"--model={model}"]) for _ in range(args.cycles)]
-    names = ("compile_p50_us", "compile_p99_us", "library_p50_us", "library_p99_us", "pool_p50_us", "pool_p99_us",
-             "vocabulary_ms")
-    table = {name: spread([run[name] for run in masks]) for name in names}
-    for at in ("p50", "p99"):
-        table[f"pool over library, {at}"] = spread([run[f"pool_{at}_us"] / run[f"library_{at}_us"] for run in masks])
+    masks = constrained.masks(BIN / "quire-bench-constraints", args.cycles, last_json, spread)
+    table = {}
     streams = {"16 constrained over 16 free": (16, 16, 1), "16 constrained beside 16 free over 32 free": (32, 16, 1),
                "64 constrained under 8 schemas over 64 free": (64, 64, 8)}
     for name, (batch, constrained, schemas) in streams.items():
@@ -333,10 +330,9 @@ def bench_constraints(args):
             ratios.append(bound / free)
             print(f"{name}: {bound:.1f} and {free:.1f} tokens/s, {bound / free:.3f}x", flush=True)
         table[name] = spread(ratios)
-    record("constraints", {"model": "gemma3-270m Q4_K_M", "threads": threads, "masks": masks[0]["masks"],
-                           "vocabulary": masks[0]["vocabulary"],
+    record("constraints", {"streams": "gemma3-270m Q4_K_M", "threads": threads,
                            "peer": "llguidance's matcher called directly, for the same text, token by token",
-                           "results": table})
+                           "masks, by tokenizer": masks, "results": table})
 
 
 def bench_constrained(args):

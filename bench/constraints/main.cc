@@ -3,9 +3,9 @@
 //
 //   quire-bench-constraints --model=PATH --texts=20 --tokens=200
 //
-// Texts are random: each next token is drawn from its mask. A mask is timed with the acceptance of
-// the token before it, first by a matcher alone and then, for the same text, by a pool without
-// threads of its own.
+// There are two kinds of text: answers as models write them ("instances"), and walks, whose next
+// token is drawn from its mask. A mask is timed with the acceptance of the token before it, first
+// by a matcher alone and then, for the same text, by a pool without threads of its own.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -36,7 +36,7 @@ double Micros() {
 }
 
 struct Times {
-  std::vector<double> compile, library, pool;
+  std::vector<double> library, pool;
 };
 
 TokenId Draw(std::span<const uint32_t> mask, std::mt19937_64& random) {
@@ -49,16 +49,18 @@ TokenId Draw(std::span<const uint32_t> mask, std::mt19937_64& random) {
   return allowed.empty() ? -1 : allowed[random() % allowed.size()];
 }
 
-// False: the two masks differ.
-bool WriteText(const std::shared_ptr<const grammar::Grammar>& grammar, MaskPool& pool, int tokens,
-               std::mt19937_64& random, Times& times) {
+// `next` gives the token behind a mask, −1 at the end. False: the two masks differ, or one of them
+// forbids what follows.
+template <class Next>
+bool WriteText(const std::shared_ptr<const grammar::Grammar>& grammar, MaskPool& pool,
+               const Next& next, Times& times) {
   static uint64_t sequence = 0;
   pool.Begin(++sequence, {grammar}, {});
   const std::unique_ptr<grammar::Matcher> matcher = grammar->NewMatcher();
   std::vector<uint32_t> bits(pool.MaskOf(sequence).size());
   bool same = matcher->Mask(bits).ok();
-  for (int i = 0; i < tokens && same && !matcher->Finished(); ++i) {
-    const TokenId token = Draw(bits, random);
+  while (same && !matcher->Finished()) {
+    const TokenId token = next(bits);
     if (token < 0) break;
     const double begin = Micros();
     same = matcher->Accept({&token, 1}).ok();
@@ -82,6 +84,52 @@ double At(std::vector<double>& values, double share) {
   return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
 }
 
+struct Measured {
+  std::vector<double> compile;  // microseconds
+  Times walks, instances;
+};
+
+// False: a text went wrong, and its cause is on stderr.
+bool Measure(const text::Tokenizer& tokenizer,
+             const std::shared_ptr<const grammar::Vocabulary>& vocabulary, const Options& options,
+             Measured& found) {
+  MaskPool pool({.vocab_size = vocabulary->width()});
+  std::mt19937_64 random(7);
+  const auto went_wrong = [](const char* text) {
+    std::fprintf(stderr, "quire-bench-constraints: a text went wrong: %s\n", text);
+    return false;
+  };
+  for (int text = 0; text < options.texts; ++text) {
+    std::vector<std::shared_ptr<const grammar::Grammar>> grammars;
+    for (const char* schema : bench::kSchemas) {
+      Constraint constraint;
+      constraint.kind = ConstraintKind::kJsonSchema;
+      constraint.source = schema;
+      const double start = Micros();
+      const auto grammar = grammar::Grammar::Compile(vocabulary, constraint, {}, nullptr);
+      found.compile.push_back(Micros() - start);
+      if (!grammar.ok()) return went_wrong(schema);
+      grammars.push_back(*grammar);
+      int left = options.tokens;
+      const auto draw = [&](std::span<const uint32_t> mask) {
+        return left-- > 0 ? Draw(mask, random) : -1;
+      };
+      if (!WriteText(*grammar, pool, draw, found.walks)) return went_wrong(schema);
+    }
+    for (const bench::Instance& instance : bench::kInstances) {
+      const auto ids = tokenizer.Encode(instance.text, false);
+      if (!ids.ok()) return went_wrong(instance.text);
+      size_t at = 0;
+      const auto next = [&](std::span<const uint32_t>) {
+        return at < ids->size() ? (*ids)[at++] : -1;
+      };
+      const auto& grammar = grammars[static_cast<size_t>(instance.schema)];
+      if (!WriteText(grammar, pool, next, found.instances)) return went_wrong(instance.text);
+    }
+  }
+  return true;
+}
+
 int Main(const std::vector<std::string>& args) {
   Options options;
   if (!bench::ParseFlags(
@@ -102,35 +150,22 @@ int Main(const std::vector<std::string>& args) {
   const auto vocabulary = grammar::Vocabulary::Make(**tokenizer, width, bundle.eos_token_ids);
   if (!vocabulary.ok()) return 2;
   const double vocabulary_us = Micros() - begin;
-  MaskPool pool({.vocab_size = width});
-  std::mt19937_64 random(7);
-  Times times;
-  for (int text = 0; text < options.texts; ++text) {
-    for (const char* schema : bench::kSchemas) {
-      Constraint constraint;
-      constraint.kind = ConstraintKind::kJsonSchema;
-      constraint.source = schema;
-      const double start = Micros();
-      const auto grammar = grammar::Grammar::Compile(*vocabulary, constraint, {}, nullptr);
-      times.compile.push_back(Micros() - start);
-      if (!grammar.ok() || !WriteText(*grammar, pool, options.tokens, random, times)) {
-        std::fprintf(stderr, "quire-bench-constraints: a text went wrong under %s\n", schema);
-        return 1;
-      }
-    }
-  }
+  Measured found;
+  if (!Measure(**tokenizer, *vocabulary, options, found)) return 1;
   json::Object out;
   out["vocabulary"] = width;
   out["vocabulary_ms"] = vocabulary_us / 1000;
   out["vocabulary_bytes"] = (*vocabulary)->MemoryBytes();
-  out["masks"] = times.pool.size();
+  out["masks"] = found.walks.pool.size() + found.instances.pool.size();
   const auto add = [&out](const std::string& name, std::vector<double>& values) {
     out[name + "_p50_us"] = At(values, 0.5);
     out[name + "_p99_us"] = At(values, 0.99);
   };
-  add("compile", times.compile);
-  add("library", times.library);
-  add("pool", times.pool);
+  add("compile", found.compile);
+  add("walks_library", found.walks.library);
+  add("walks_pool", found.walks.pool);
+  add("instances_library", found.instances.library);
+  add("instances_pool", found.instances.pool);
   std::printf("%s\n", json::Serialize(out).c_str());
   return 0;
 }

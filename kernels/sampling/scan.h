@@ -34,7 +34,7 @@ class RowPeaks {
   // Reads the row once.
   Peak Find(std::span<const float> z);
   // As if the logits of all ids that are not in the mask (one bit per id) were −∞. Reads little of
-  // a row of which the mask holds few ids. Requires: neither NaN nor +∞ is in the row.
+  // a row if the mask holds few ids. Requires: neither NaN nor +∞ is in the row.
   Peak FindAllowed(std::span<const float> z, std::span<const uint32_t> mask);
 
   // At least `count` logits of the row last searched, by either, are this large or larger; −∞ when

@@ -43,8 +43,8 @@ struct MaskPool::Text {
   size_t forced_taken = 0;      // of these, in `tokens`
   TextState state = TextState::kGoesOn;
   std::string why;
-  bool failed = false;  // whatever the drafts: it stays so
-  size_t bytes = 0;     // of the matcher, as counted in `all`
+  bool failed = false;              // whatever the drafts: it stays so
+  size_t bytes = 0;                 // of the matcher, as counted in `all`
   std::atomic<int64_t> mask_us{0};  // that its masks have taken
   std::atomic<Stage> stage{Stage::kReady};
   bool queued = false;  // guarded by the pool's mutex
@@ -342,11 +342,19 @@ bool Allows(std::span<const uint32_t> mask, TokenId token) {
   return token >= 0 && word < mask.size() && (mask[word] >> (token % 32) & 1) != 0;
 }
 
+// Most of a mask that holds one token is zero, and skipped many words at a time.
 bool AllowsOne(std::span<const uint32_t> mask) {
+  constexpr size_t kWords = 16;
   int count = 0;
-  for (const uint32_t word : mask) {
-    if (word == 0) continue;
-    count += std::popcount(word);
+  for (size_t begin = 0; begin < mask.size(); begin += kWords) {
+    const std::span<const uint32_t> some =
+        mask.subspan(begin, std::min(kWords, mask.size() - begin));
+    if (some.size() == kWords) {
+      uint32_t any = 0;
+      for (size_t i = 0; i < kWords; ++i) any |= some[i];
+      if (any == 0) continue;
+    }
+    for (const uint32_t word : some) count += std::popcount(word);
     if (count > 1) return false;
   }
   return count == 1;
