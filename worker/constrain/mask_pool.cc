@@ -291,14 +291,14 @@ void MaskPool::Work(Text& text) {
     text.bits.resize((1 + text.drafts.size()) * words_);
   }
   text.masks = text.followed = text.taken = 0;
-  text.forced.clear();
-  text.forced_taken = 0;
+  KeepForced(text);
   if (!text.failed) {
     text.state = TextState::kGoesOn;
     const absl::Status status = Advance(text);
     text.failed = !status.ok();
     if (text.failed) text.Fail(status);
   }
+  if (text.state != TextState::kGoesOn) text.forced.clear();
   const std::span<uint32_t> rest = std::span(text.bits).subspan(text.masks * words_);
   std::fill(rest.begin(), rest.end(), 0);
   text.tokens.clear();
@@ -310,6 +310,13 @@ void MaskPool::Work(Text& text) {
   }
   text.stage.store(Stage::kReady, std::memory_order_release);
   text.stage.notify_all();
+}
+
+// What had to follow still has to where the text has taken only some of it.
+void MaskPool::KeepForced(Text& text) {
+  const size_t gone = text.drafts.empty() ? text.forced_taken : text.forced.size();
+  text.forced.erase(text.forced.begin(), text.forced.begin() + static_cast<ptrdiff_t>(gone));
+  text.forced_taken = 0;
 }
 
 absl::Status MaskPool::Advance(Text& text) {
@@ -393,6 +400,7 @@ absl::Status MaskPool::FollowDrafts(Text& text) {
 
 // An error stays in the matcher, whose next call says it again.
 void MaskPool::LookAhead(Text& text) {
+  if (!text.forced.empty()) return;
   if (text.state != TextState::kGoesOn || !AllowsOne(Bits(text, text.followed))) return;
   const absl::StatusOr<std::span<const TokenId>> forced = text.matcher->Forced();
   if (!forced.ok()) return;

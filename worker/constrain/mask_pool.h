@@ -113,6 +113,7 @@ class MaskPool final : public StepMasks {
   std::span<uint32_t> Bits(Text& text, size_t index) const;
   absl::Status FillMask(Text& text);
   absl::Status FollowDrafts(Text& text);
+  static void KeepForced(Text& text);
   void LookAhead(Text& text);
   void WalkAhead(Text& text);
   absl::Status ChargeMatcher(Text& text);

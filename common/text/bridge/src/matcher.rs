@@ -144,23 +144,28 @@ impl Matcher {
     }
 
     /// Token by token, each after those before it are taken, so that they are the ones that masks
-    /// would leave.
+    /// would leave. A copy looks ahead: in the library's matcher what is forced stays, and makes its
+    /// masks slower. Where the copy fails, this one will when it comes there.
     pub fn forced(&mut self) -> Result<&[u32], Refusal> {
         self.forced.clear();
+        if let Some(refusal) = &self.failed {
+            return Err(refusal.clone());
+        }
         if self.finished() {
             return Ok(&self.forced);
         }
-        let first = self.call(|inner| Ok(inner.compute_ff_tokens()))?;
-        let mut next = first.first().copied();
-        let mut ahead = next.map(|_| self.inner.clone());
-        while let (Some(token), Some(ahead)) = (next, &mut ahead) {
-            if self.forced.len() == MAX_FORCED || ahead.consume_token(token).is_err() {
-                break;
+        let (inner, forced) = (&self.inner, &mut self.forced);
+        let ((), bytes) = grown(|| {
+            let mut ahead = inner.clone(); // shares the lexer, whose states the text will need
+            while forced.len() < MAX_FORCED && !ahead.is_stopped() {
+                let Some(token) = ahead.compute_ff_tokens().first().copied() else { break };
+                if ahead.consume_token(token).is_err() {
+                    break;
+                }
+                forced.push(token);
             }
-            self.forced.push(token);
-            next =
-                if ahead.is_stopped() { None } else { ahead.compute_ff_tokens().first().copied() };
-        }
+        });
+        self.bytes += bytes;
         Ok(&self.forced)
     }
 
