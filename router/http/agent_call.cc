@@ -52,7 +52,7 @@ AgentCall::AgentCall(HttpServices& services, const AgentApi& api, HttpRequest re
       exchange_(exchange),
       http_(std::move(request)),
       api_(api),
-      answer_hold_(services.pipeline.MemoryOf(http_.tenant.get())),
+      answer_hold_(std::make_shared<MemoryHold>(services.pipeline.MemoryOf(http_.tenant.get()))),
       events_(services, exchange) {
   events_.Use(api_.form);
 }
@@ -127,7 +127,7 @@ void AgentCall::OnWaiting(const std::string& what) {
 }
 
 bool AgentCall::Hold() {
-  if (answer_hold_.TryResize(answer_->held_bytes())) return true;
+  if (answer_hold_->TryResize(answer_->held_bytes())) return true;
   services_.pipeline.Cancel(id_);
   OnError(NoMemoryForAnswer());
   return false;
@@ -170,12 +170,31 @@ void AgentCall::OnFinished(const Usage& usage) {
     return exchange_.EndStream();
   }
   Stop();
-  HttpResponse response;
-  events_.AddWorker(response.headers);
-  response.body = answer_->Whole();
-  answer_.reset();
-  answer_hold_.Resize(0);
-  exchange_.Reply(std::move(response));
+  FinishWhole();
+}
+
+void AgentCall::FinishWhole() {
+  struct Whole {
+    std::shared_ptr<MemoryHold> hold;
+    std::unique_ptr<AnswerEvents> answer;
+  };
+  const size_t bytes = answer_hold_->bytes();
+  const auto whole = std::make_shared<Whole>();
+  whole->hold = std::move(answer_hold_);
+  whole->answer = std::move(answer_);
+  HttpResponse head;
+  events_.AddWorker(head.headers);
+  auto write = [whole, response = std::move(head)]() mutable {
+    response.body = whole->answer->Whole();
+    whole->answer.reset();
+    whole->hold->Resize(0);
+    return std::move(response);
+  };
+  if (!WholeAnswerWriter::IsLarge(services_, bytes)) return exchange_.Reply(write());
+  const auto problem =
+      whole_writer_.Write(services_, http_.tenant, bytes, std::move(write),
+                          [this](HttpResponse response) { exchange_.Reply(std::move(response)); });
+  if (problem) exchange_.Reply(ErrorResponse(*problem));
 }
 
 void AgentCall::OnError(const ApiError& failure) {

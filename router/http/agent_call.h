@@ -9,6 +9,7 @@
 //    status; after it the stream ends in the API's own last event, or in its error event.
 // 2. Pipeline::Taken follows the bytes, as in GenerateCall.
 // 3. What the answer holds is charged to the tenant before it grows further.
+// 4. A whole answer above HttpLimits::background_write_bytes is written on a background thread.
 #pragma once
 
 #include <deque>
@@ -21,6 +22,7 @@
 #include "router/http/event_stream.h"
 #include "router/http/exchange.h"
 #include "router/http/services.h"
+#include "router/http/whole_answer.h"
 #include "router/responses/store.h"
 
 namespace quire {
@@ -75,6 +77,7 @@ class AgentCall final : public Call, public ResponseSink {
   void Refuse(const ApiError& error);
   bool Hold();  // false: there is no memory for more, and the answer has ended with that error
   void WriteOut();
+  void FinishWhole();
   void ReleaseMarks();
   void Stop();
   void KeepLoaded(const AgentRequest& request);
@@ -89,7 +92,8 @@ class AgentCall final : public Call, public ResponseSink {
   std::shared_ptr<ParseJob> parse_job_;
   std::unique_ptr<AnswerEvents> answer_;
   std::unique_ptr<Call> instead_;  // of a request that asks nothing of its model
-  MemoryHold answer_hold_;
+  std::shared_ptr<MemoryHold> answer_hold_;
+  WholeAnswerWriter whole_writer_;
   EventStream events_;
   RequestId id_ = 0;
   std::string scratch_;

@@ -19,7 +19,7 @@ std::string WhyNot(const std::string& body) {
 }
 
 TEST(Multipart, AnUploadIsReadWithItsBytes) {
-  const std::string data("\r\n--Y\r\n--\0\xff{}", 14);
+  const std::string data("\r\n--Y\r\n--\0\xff{}", 13);
   const std::string body =
       Part("purpose", "batch") +
       Part("file", data, "; filename=\"a \\\"b\\\".jsonl\"\r\nContent-Type: text/plain") +

@@ -117,7 +117,7 @@ class RunnerTest : public testing::Test {
     batch.input_file_id = store_->KeepFile(tenant, "in.jsonl", text).value().id;
     batch.endpoint = "/v1/completions";
     batch.creator.tenant = tenant;
-    const std::string id = store_->Create(std::move(batch)).value().id;
+    std::string id = store_->Create(std::move(batch)).value().id;
     runner_->Wake();
     return id;
   }
