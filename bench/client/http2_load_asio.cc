@@ -65,6 +65,7 @@ class Channel final : public http2::Handler {
 
   Http2Load& load_;
   const LoadOptions& options_;
+  asio::io_context& context_;
   tcp::socket socket_;
   asio::steady_timer keep_alive_;
   http2::Session session_;
@@ -109,6 +110,7 @@ http2::Settings ClientSettings() {
 Channel::Channel(Http2Load& load, asio::io_context& context)
     : load_(load),
       options_(load.options),
+      context_(context),
       socket_(context),
       keep_alive_(context),
       session_(http2::Session::Side::kClient, ClientSettings(), *this) {
@@ -275,7 +277,7 @@ void Channel::Read() {
 // What is written in one turn leaves together.
 void Channel::FlushLater() {
   if (!broken_.empty() || writing_ || std::exchange(flush_posted_, true)) return;
-  asio::post(socket_.get_executor(), [this] {
+  asio::post(context_, [this] {
     flush_posted_ = false;
     Flush();
   });

@@ -11,6 +11,7 @@
 #include <deque>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/block_hash.h"
@@ -28,7 +29,7 @@ class BlockSet {
 
   size_t size() const { return held_.size(); }
   // The events since the last call.
-  std::vector<CacheEvents> TakeEvents() { return std::move(events_); }
+  std::vector<CacheEvents> TakeEvents() { return std::exchange(events_, {}); }
   // All of it, oldest first, in parts for one router.
   void Snapshot(const SnapshotPart& head, std::vector<SnapshotPart>& parts) const;
 

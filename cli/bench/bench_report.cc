@@ -13,7 +13,6 @@ namespace quire::cli {
 namespace {
 
 constexpr size_t kReportWidth = 50;
-constexpr const char* kMetricNames[] = {"ttft", "tpot", "itl", "e2el"};
 
 std::string Banner(const std::string& title, char fill) {
   const size_t around = kReportWidth > title.size() ? kReportWidth - title.size() : 0;

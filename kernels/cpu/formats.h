@@ -1,6 +1,7 @@
 // The differences between the weight formats, as constants that kernels are instantiated with.
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 #include <utility>
 
@@ -56,8 +57,8 @@ constexpr int SuperBytes(DType type) {
   return type == DType::kQ6_K || type == DType::kQ3_K || type == DType::kIQ4_XS ? 32 : 0;
 }
 constexpr int PackedBlockBytes(DType type) { return ScaleBytes(type) + ValueBytes(type); }
-// Blocks of 32 k under one super scale.
-constexpr int SuperBlocks(DType type) { return BlockElements(type) / 32; }
+// Blocks of 32 k under one super scale; 1 where there is none.
+constexpr int SuperBlocks(DType type) { return std::max(1, BlockElements(type) / 32); }
 // Where the super scales that hold for a block, and the block itself, begin in their panel.
 constexpr int64_t SuperOffset(DType type, int64_t block) {
   if (SuperBytes(type) == 0) return 0;

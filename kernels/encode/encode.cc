@@ -39,7 +39,7 @@ void PutSimple(const uint8_t (&codes)[kSimple], bool fifth, std::byte* at) {
 void EncodeSigned(std::span<const float> x, int half, std::byte* out) {
   const float scale = encode::PutHalf(encode::BestScale(x, half), out);
   const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
-  uint8_t codes[kSimple];
+  uint8_t codes[kSimple] = {};
   for (size_t i = 0; i < x.size(); ++i) {
     codes[i] =
         static_cast<uint8_t>(std::clamp(encode::Nearest(inverse * x[i]), -half, half - 1) + half);
@@ -52,7 +52,7 @@ void EncodeQ51(std::span<const float> x, std::byte* out) {
   const float scale = encode::PutHalf(range.scale, out);
   const float low = encode::PutHalf(-range.minimum, out + 2);
   const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
-  uint8_t codes[kSimple];
+  uint8_t codes[kSimple] = {};
   for (size_t i = 0; i < x.size(); ++i) {
     codes[i] = static_cast<uint8_t>(std::clamp(encode::Nearest(inverse * (x[i] - low)), 0, 31));
   }

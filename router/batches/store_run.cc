@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<Lease>> Store::Take(const OpenBatch& open) {
 }
 
 absl::Status Store::Save(Lease& lease) {
-  const absl::Status saved = WriteKept(lease.folder, lease.id + ".json", Kept(lease.batch));
+  absl::Status saved = WriteKept(lease.folder, lease.id + ".json", Kept(lease.batch));
   if (!saved.ok()) metrics_.disk_errors.Add();
   return saved;
 }
@@ -132,7 +132,7 @@ absl::Status Store::Finish(Lease& lease, Status ends_as) {
     struct stat info = {};
     batch.has_output = lstat(lease.PathOf(".out").c_str(), &info) == 0 && info.st_size > 0;
     batch.has_errors = lstat(lease.PathOf(".err").c_str(), &info) == 0 && info.st_size > 0;
-    if (const absl::Status saved = Save(lease); !saved.ok()) {
+    if (absl::Status saved = Save(lease); !saved.ok()) {
       batch.status = Status::kInProgress;
       return saved;
     }
@@ -144,7 +144,7 @@ absl::Status Store::Finish(Lease& lease, Status ends_as) {
   QUIRE_ASSIGN_OR_RETURN(const Descriptor lock, LockFolder(dir_));
   batch.status = batch.ends_as;
   batch.ended_at = Now();
-  if (const absl::Status saved = Save(lease); !saved.ok()) {
+  if (absl::Status saved = Save(lease); !saved.ok()) {
     batch.status = Status::kFinalizing;
     return saved;
   }

@@ -38,8 +38,11 @@ class SentRequest final : public batches::SentLine, public Exchange {
     batches::LineAnswer answer;
     answer.status = response.status;
     answer.retry_after = RetryAfterOf(response);
-    answer.body =
-        response.shared_body == nullptr ? std::move(response.body) : *response.shared_body;
+    if (response.shared_body == nullptr) {
+      answer.body = std::move(response.body);
+    } else {
+      answer.body = *response.shared_body;
+    }
     Answer(std::move(answer));
   }
   // No line asks for a stream: such lines are refused before they are sent.

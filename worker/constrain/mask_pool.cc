@@ -333,9 +333,9 @@ absl::Status MaskPool::Advance(Text& text) {
   if (!QUIRE_BUG(mask_one_token_late)) QUIRE_RETURN_IF_ERROR(FillMask(text));
   text.masks = 1;
   if (text.matcher == nullptr) return absl::OkStatus();
-  const absl::Status followed = FollowDrafts(text);
+  absl::Status followed = FollowDrafts(text);
   if (followed.ok() && options_.looks_ahead) LookAhead(text);
-  if (const absl::Status charged = ChargeMatcher(text); !charged.ok()) {
+  if (absl::Status charged = ChargeMatcher(text); !charged.ok()) {
     text.masks = 0;
     return charged;
   }

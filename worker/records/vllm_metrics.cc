@@ -22,9 +22,9 @@ const std::vector<double> kRequestBuckets = {0.3,  0.5,   0.8,   1.0,   1.5,   2
 // 1, 2, 5, 10, 20, 50, … up to the longest context.
 std::vector<double> TokenBuckets(int32_t most) {
   std::vector<double> bounds;
-  for (double decade = 1; decade <= most; decade *= 10) {
-    for (const double step : {1.0, 2.0, 5.0}) {
-      if (decade * step <= most) bounds.push_back(decade * step);
+  for (int64_t decade = 1; decade <= most; decade *= 10) {
+    for (const int64_t step : {1, 2, 5}) {
+      if (decade * step <= most) bounds.push_back(static_cast<double>(decade * step));
     }
   }
   return bounds;

@@ -202,16 +202,7 @@ TEST(HeldMemory, ConnectionsAndCallsTakeNoMoreThanIsCounted) {
   EXPECT_LE(of_call, kCallBytes);
 }
 
-// ---- what the client does not take of a status
-
-void Fail(WireClient& client, uint32_t stream, const std::string& message) {
-  client.Say(Call(stream));
-  const auto live = std::exchange(client.pipeline.live, {});
-  for (const auto& [id, one] : live) {
-    one.sink->OnError({ApiCode::kInvalidArgument, message, "", 0});
-  }
-  client.Hear();
-}
+// ---- whole answers
 
 // What of `kTokens` pieces of an answer came before the call ended; a ModelInfer keeps them all
 // until the answer is whole.

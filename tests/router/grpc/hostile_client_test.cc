@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <string>
+#include <utility>
 
 #include "common/grpc/held_memory.h"
 #include "tests/router/support/hostile_wire.h"
@@ -99,6 +101,15 @@ TEST(HostileClient, AFloodOfMessagesIsReadInTurnsWithOthers) {
   EXPECT_LE(meanwhile, 200u);
   client.Wait(kMicrosPerSecond);
   EXPECT_EQ(read(), static_cast<uint64_t>(kMessages));
+}
+
+void Fail(WireClient& client, uint32_t stream, const std::string& message) {
+  client.Say(Call(stream));
+  const auto live = std::exchange(client.pipeline.live, {});
+  for (const auto& [id, one] : live) {
+    one.sink->OnError({ApiCode::kInvalidArgument, message, "", 0});
+  }
+  client.Hear();
 }
 
 TEST(HostileClient, AStatusIsSaidInFewWordsWhateverItsMessage) {

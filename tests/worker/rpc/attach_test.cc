@@ -359,7 +359,7 @@ TEST_F(RpcTest, AttachNumbersAreRememberedOfTheLatestRoutersAlone) {
   constexpr uint64_t kFirst = 1000;
   const auto comes_and_goes = [&](uint64_t router) {
     const auto one = Attach(router, 1);
-    const std::string refusal = one->RefusedMessage();
+    std::string refusal = one->RefusedMessage();
     one->Close();
     Run(kMicrosPerMilli);
     return refusal;

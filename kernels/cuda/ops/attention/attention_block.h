@@ -119,7 +119,8 @@ struct AttentionBlock : AttentionTiles<kHeadDim, kWarps, kType> {
     return {at + octet * 128, at + Rows::kOctets * 128};
   }
 
-  // Divides by the sums; octets from `first` on go to shared memory, where the queries were.
+  // Divides by the sums; octets from `first` on go to shared memory, where the queries were. The
+  // analyser does not see that each block has a span, and so sums.
   template <class Octets>
   QUIRE_DEVICE void Turn(const Octets& rows, int first) const {
     unsigned char* own = SharedMemory() + WarpIndex() * 16 * Rows::kRowBytes;
@@ -129,7 +130,8 @@ struct AttentionBlock : AttentionTiles<kHeadDim, kWarps, kType> {
       for (int r = 0; r < 2; ++r) {
         unsigned char* to = own + Rows::Swizzled(Lane() / 4 + 8 * r, first + o) + Lane() % 4 * 4;
         *reinterpret_cast<uint32_t*>(to) =
-            PackBf16(rows.out[o][2 * r] / rows.sum[r], rows.out[o][2 * r + 1] / rows.sum[r]);
+            PackBf16(rows.out[o][2 * r] / rows.sum[r],       // NOLINT
+                     rows.out[o][2 * r + 1] / rows.sum[r]);  // NOLINT
       }
     }
   }

@@ -25,7 +25,8 @@ struct RowOfLogits {
   int first_id = 0;              // token of the first place
   const int32_t* ids = nullptr;  // or that of each
 
-  QUIRE_DEVICE float Get(int id) const { return id < cached ? cache[id] : global[id]; }
+  // The cache may be null where nothing is cached.
+  QUIRE_DEVICE float Get(int id) const { return id < cached ? cache[id] : global[id]; }  // NOLINT
   QUIRE_DEVICE float* At(int id) const { return id < cached ? cache + id : global + id; }
   QUIRE_DEVICE int32_t TokenAt(int id) const { return ids != nullptr ? ids[id] : first_id + id; }
 };

@@ -45,7 +45,7 @@ QUIRE_DEVICE KeyedId ReadRow(SampleShared& shared, const RowOfLogits& row) {
   const int id = 4 * vectors + ThreadIndex();
   if (id < row.count) {
     const float z = row.global[id];
-    if (id < row.cached) row.cache[id] = z;
+    if (id < row.cached) row.cache[id] = z;  // NOLINT: null where nothing is cached
     TakeLogit(z, id, best);
   }
   BlockBarrier();
