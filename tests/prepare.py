@@ -17,7 +17,7 @@ DECLARED_S = 420
 TOOLKIT = "kernels/cuda/toolchain/toolkit.py"
 ITEMS = [
     ("clients", ["bash", "tests/conformance/setup.sh"]),
-    ("the hub's client, a registry", ["python3", "tests/supply/client.py"]),
+    ("the hub's client, MLflow, a registry", ["python3", "tests/supply/client.py"]),
     ("deploy tools", ["python3", "tests/deploy/tools.py"]),
     ("prose checker", ["python3", "tests/prose/prose.py", "--fetch"]),
     ("node agent", ["python3", "tests/plane/programs.py"]),

@@ -58,7 +58,7 @@ SUITES = [
     tests("http-batches", BOTH, 0.5, "tests/process/http_batches_test.py"),
     tests("library", BOTH, 0.9, "tests/library"),
     tests("quantise", BOTH, 0.4, "tests/process/quantise_test.py"),
-    tests("supply", BOTH, 1.0, "tests/supply"),
+    tests("supply", BOTH, 1.4, "tests/supply"),
     tests("packages", BOTH, 1.0, "tests/package"),
     tests("traces", BOTH, 0.4, "tests/traces"),
     tests("page", BOTH, 0.5, "tests/page"),

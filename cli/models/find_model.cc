@@ -70,6 +70,7 @@ absl::StatusOr<ModelFinder> MakeFinder(const config::Environment& environment,
   QUIRE_ASSIGN_OR_RETURN(finder.options.hub, pull::HubSettingsFrom(environment));
   finder.options.s3 = pull::S3SettingsFrom(environment);
   finder.options.oci = pull::OciSettingsFrom(environment);
+  finder.options.mlflow = pull::MlflowSettingsFrom(environment);
   finder.options.store = pull::StoreFolder(environment);
   finder.options.cancelled = &cancelled;
   finder.options.on_note = [](std::string_view note) {

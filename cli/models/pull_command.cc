@@ -71,8 +71,10 @@ void AddFlags(PullArguments& pull, config::Schema& schema) {
   schema.AddPositional({.name = "MODEL",
                         .help = "A short name, hf:ORG/REPO[:REVISION][/FILE.gguf], "
                                 "https://HOST/FILE.gguf[#sha256=HEX], "
-                                "s3://BUCKET/PREFIX[/FILE.gguf], or "
-                                "oci://REGISTRY/REPO[:TAG|@DIGEST]. Without one: lists the "
+                                "s3://BUCKET/PREFIX[/FILE.gguf], "
+                                "oci://REGISTRY/REPO[:TAG|@DIGEST], "
+                                "mlflow:models:/NAME/VERSION, mlflow:models:/NAME@ALIAS, or "
+                                "mlflow:runs:/RUN/PATH. Without one: lists the "
                                 "short names, and which of them fit this machine.",
                         .target = &pull.model},
                        false);
@@ -155,7 +157,9 @@ int RunPull(const CommandInputs& inputs) {
                         "in the hub's own client, and its cache is shared with it; "
                         "AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, "
                         "AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN as in AWS's. A registry gets "
-                        "the account of Docker's config.json, in ~/.docker or DOCKER_CONFIG.");
+                        "the account of Docker's config.json, in ~/.docker or DOCKER_CONFIG. "
+                        "MLFLOW_TRACKING_URI, MLFLOW_TRACKING_TOKEN, MLFLOW_TRACKING_USERNAME "
+                        "and MLFLOW_TRACKING_PASSWORD work as in MLflow's.");
   AddFlags(pull, schema);
   if (const std::optional<int> code = Begin(inputs, schema, "pull")) return *code;
   absl::StatusOr<ModelFinder> finder =

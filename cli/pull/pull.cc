@@ -151,9 +151,11 @@ absl::StatusOr<Pulled> Pull(const Source& source, const PullOptions& given) {
   if (source.kind == Kind::kWeb) return PullFromWeb(source, options);
   if (source.kind == Kind::kS3) return PullFromS3(source, options);
   if (source.kind == Kind::kOci) return PullFromRegistry(source, options);
+  if (source.kind == Kind::kMlflow) return PullFromMlflow(source, options);
   return InvalidArgument("'" + source.text +
                          "' leads to nowhere outside this machine; name a model as hf:ORG/REPO, "
-                         "https://HOST/FILE.gguf, s3://BUCKET/PREFIX or oci://REGISTRY/REPO:TAG");
+                         "https://HOST/FILE.gguf, s3://BUCKET/PREFIX, oci://REGISTRY/REPO:TAG or "
+                         "mlflow:models:/NAME/VERSION");
 }
 
 }  // namespace quire::pull

@@ -13,6 +13,7 @@
 
 #include "cli/pull/download.h"
 #include "cli/pull/hub.h"
+#include "cli/pull/mlflow.h"
 #include "cli/pull/oci.h"
 #include "cli/pull/s3.h"
 #include "cli/pull/source.h"
@@ -26,6 +27,7 @@ struct PullOptions {
   HubSettings hub;
   S3Settings s3;
   OciSettings oci;
+  MlflowSettings mlflow;
   std::string store;  // the folder of models that come from elsewhere
   std::string authorities = {};
   bool for_client = false;  // somebody else named the model: no redirect to a private address

@@ -4,6 +4,7 @@
 
 #include "cli/pull/digest.h"
 #include "cli/pull/http_session.h"
+#include "cli/pull/mlflow.h"
 #include "common/ascii.h"
 
 namespace quire::pull {
@@ -186,6 +187,15 @@ std::string ShortName(const std::string& name) {
   return name.substr(0, kMost - kDigits - 1) + "-" + Sha256Hex(name).substr(0, kDigits);
 }
 
+absl::StatusOr<Source> MlflowSource(std::string_view name) {
+  QUIRE_ASSIGN_OR_RETURN(const MlflowName parsed, ParseMlflowName(name.substr(7)));
+  Source source;
+  source.kind = Kind::kMlflow;
+  source.text = name;
+  source.repo = ShortName(ServedNameOf(parsed));
+  return source;
+}
+
 }  // namespace
 
 bool IsOciDigest(std::string_view text) {
@@ -246,6 +256,7 @@ std::string ServedNameOf(const Source& source) {
 
 std::string BaseOf(const Source& source) {
   if (source.kind == Kind::kHub) return "hf:" + source.repo;
+  if (source.kind == Kind::kMlflow) return source.text;
   if (source.kind == Kind::kOci) {
     return "oci://" + source.repo + (IsOciDigest(source.revision) ? "@" : ":") + source.revision;
   }
@@ -260,6 +271,7 @@ absl::StatusOr<Source> ParseSource(std::string_view name) {
   if (name.starts_with("hf.co/")) return HubSource(name, name.substr(6));
   if (name.starts_with("s3://")) return S3Source(name);
   if (name.starts_with("oci://")) return OciSource(name);
+  if (name.starts_with("mlflow:")) return MlflowSource(name);
   if (name.starts_with("https://") || name.starts_with("http://")) return WebSource(name);
   const size_t slash = name.find('/');
   const bool is_repo = slash != std::string_view::npos &&

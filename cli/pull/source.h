@@ -17,17 +17,19 @@ inline constexpr size_t kMaxFileNameBytes = 512;  // with its folders
 inline constexpr size_t kMaxFileDepth = 8;
 
 enum class Kind {
-  kLocal,  // a folder, a file, or a name that is looked up here
-  kHub,    // hf:ORG/REPO[:REVISION][/FILE.gguf]
-  kWeb,    // https://HOST/PATH/FILE.gguf[#sha256=HEX]
-  kS3,     // s3://BUCKET[/PREFIX][/FILE.gguf]
-  kOci,    // oci://REGISTRY/REPO[:TAG][@sha256:HEX]
+  kLocal,   // a folder, a file, or a name that is looked up here
+  kHub,     // hf:ORG/REPO[:REVISION][/FILE.gguf]
+  kWeb,     // https://HOST/PATH/FILE.gguf[#sha256=HEX]
+  kS3,      // s3://BUCKET[/PREFIX][/FILE.gguf]
+  kOci,     // oci://REGISTRY/REPO[:TAG][@sha256:HEX]
+  kMlflow,  // mlflow:models:/NAME/VERSION, …, mlflow:runs:/RUN/PATH
 };
 
 struct Source {
   Kind kind = Kind::kLocal;
   std::string text;               // as it was given
-  std::string repo;               // "ORG/REPO"; of S3: the bucket; of a registry: with its host
+  std::string repo;               // "ORG/REPO"; of S3: the bucket; of a registry: with its
+                                  // host; of MLflow: ServedNameOf
   std::string revision = "main";  // a branch, a tag or a commit; a digest goes before a tag
   std::string file;    // the one that is meant, of S3 a prefix; empty: what a model needs
   std::string url;     // of the web, without its fragment; of a registry, its origin

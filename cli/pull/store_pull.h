@@ -17,6 +17,7 @@ std::string StoredPath(const Source& source, const std::string& store);
 absl::StatusOr<Pulled> PullFromWeb(const Source& source, const PullOptions& options);
 absl::StatusOr<Pulled> PullFromS3(const Source& source, const PullOptions& options);
 absl::StatusOr<Pulled> PullFromRegistry(const Source& source, const PullOptions& options);
+absl::StatusOr<Pulled> PullFromMlflow(const Source& source, const PullOptions& options);
 
 std::string FolderOf(const Source& source, const std::string& store);
 // The folder of the source, for this pull alone. ALREADY_EXISTS where another model has the name.

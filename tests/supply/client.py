@@ -1,5 +1,5 @@
-"""The hub's own client and a server of S3, in a virtual environment of .cache/, and a registry in Go. Run as a script it
-fetches them."""
+"""The hub's own client and a server of S3, in a virtual environment of .cache/, MLflow in another, and a registry in Go. Run
+as a script it fetches them."""
 import fcntl
 import os
 import pathlib
@@ -11,27 +11,46 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ["huggingface_hub==2.4.0", "moto[server,s3]==5.2.5", "boto3==1.44.8"]
 FOLDER = ROOT / ".cache" / "venv-hub"
 PYTHON = FOLDER / "bin" / "python"
-MARK = FOLDER / ".complete"
+# What MLflow's server imports here; the whole of its requirements is some gigabytes.
+MLFLOW_PACKAGES = ["mlflow-skinny==3.17.2", "flask==3.1.2", "flask-cors==6.0.5", "graphene==3.4.3", "sqlalchemy==2.1.9", "alembic==1.20.1", "huey==3.5.4", "aiohttp==3.14.5", "pandas==3.1.1"]
+MLFLOW = ROOT / ".cache" / "venv-mlflow"
+MLFLOW_PYTHON = MLFLOW / "bin" / "python"
 OCI = ROOT / "tests" / "supply" / "oci"
 REGISTRY = ROOT / ".cache" / "go-bin" / "oci-registry"
 
 
-def fetch():
-    if MARK.exists() and MARK.read_text() == " ".join(PACKAGES):
+def fetch_packages(folder, packages, alone=()):
+    """A virtual environment with the packages, and those of `alone` without what they require."""
+    mark, pin = folder / ".complete", " ".join([*packages, *alone])
+    if mark.exists() and mark.read_text() == pin:
         return True
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    made = subprocess.run([sys.executable, "-m", "venv", str(FOLDER)], capture_output=True)
-    got = made.returncode == 0 and subprocess.run(
-        [str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check", *PACKAGES]).returncode == 0
+    shutil.rmtree(folder, ignore_errors=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    commands = [[sys.executable, "-m", "venv", str(folder)], [*pip, *packages], *([[*pip, "--no-deps", *alone]] if alone else [])]
+    got = all(subprocess.run(command).returncode == 0 for command in commands)
     if got:
-        MARK.write_text(" ".join(PACKAGES))
+        mark.write_text(pin)
     return got
+
+
+def fetch():
+    return fetch_packages(FOLDER, PACKAGES)
+
+
+def fetch_mlflow():
+    return fetch_packages(MLFLOW, MLFLOW_PACKAGES, ["mlflow==3.17.2"])
 
 
 def ensure():
     import pytest
     if not fetch():
         pytest.skip(f"cannot fetch {', '.join(PACKAGES)}")
+
+
+def ensure_mlflow():
+    import pytest
+    if not fetch_mlflow():
+        pytest.skip("cannot fetch MLflow")
 
 
 def build_registry():
@@ -58,4 +77,4 @@ def ensure_registry():
 
 
 if __name__ == "__main__":
-    sys.exit(0 if fetch() and build_registry() else 3)
+    sys.exit(0 if fetch() and fetch_mlflow() and build_registry() else 3)
