@@ -122,7 +122,7 @@ def first_token(model, rounds, spread):
     return spread(added)
 
 
-def masks(program, cycles, last_json, spread):
+def masks_by_tokenizer(program, cycles, last_json, spread):
     """Microseconds of compiling and of masks, for each tokenizer at hand: walks are random texts, instances plausible ones."""
     table = {}
     for tokenizer in random_model.ENDS:

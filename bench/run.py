@@ -315,9 +315,9 @@ def bench_sampling(args):
 
 def bench_constraints(args):
     """Masks and compilation beside the library alone; constrained streams over free ones, in turn."""
-    import constrained
+    from constrained import masks_by_tokenizer
     model, threads = gemma(), os.cpu_count()
-    masks = constrained.masks(BIN / "quire-bench-constraints", args.cycles, last_json, spread)
+    masks = masks_by_tokenizer(BIN / "quire-bench-constraints", args.cycles, last_json, spread)
     table = {}
     streams = {"16 constrained over 16 free": (16, 16, 1), "16 constrained beside 16 free over 32 free": (32, 16, 1),
                "64 constrained under 8 schemas over 64 free": (64, 64, 8)}

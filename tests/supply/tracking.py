@@ -1,6 +1,5 @@
 """A tracking server of MLflow on loopback whose faults a test sets. Standard library only; mlflow_test.py holds the shapes of
 its answers to a real server's."""
-import json
 import threading
 import urllib.parse
 
