@@ -38,12 +38,6 @@ Content Look(const fs::path& folder) {
 
 }  // namespace
 
-std::string ExecutablePath() {
-  std::error_code error;
-  const fs::path path = fs::read_symlink("/proc/self/exe", error);
-  return error ? std::string("quire") : path.string();
-}
-
 std::vector<std::string> ModelFolders(const std::string& executable) {
   const fs::path bin = fs::path(executable).parent_path();
   return {

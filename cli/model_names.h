@@ -32,7 +32,4 @@ struct ResolvedModel {
 absl::StatusOr<ResolvedModel> ResolveModel(const std::string& model,
                                            const std::vector<std::string>& folders);
 
-// The path of the running program.
-std::string ExecutablePath();
-
 }  // namespace quire::cli

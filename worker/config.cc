@@ -23,9 +23,12 @@ constexpr size_t kMaxRouterNameBytes = 2048;
 void AddModelFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Group("Model");
   schema.Add({.name = "model",
-              .help = "Hugging Face folder, GGUF file, or folder with one GGUF file, to serve.",
+              .help =
+                  "Hugging Face folder, GGUF file, or folder with one GGUF file, to serve; or a "
+                  "name that `quire pull` takes, such as hf:ORG/REPO: the worker then pulls "
+                  "what is not on its machine.",
               .target = &c.model,
-              .value_name = "DIR|FILE.gguf"});
+              .value_name = "DIR|FILE.gguf|NAME"});
   schema.Add({.name = "allowed-model-root",
               .help = "Folder outside the model's that links in it may lead to, such as a store of "
                       "weights: clients may get to read what tokenizer and template files there "
@@ -435,7 +438,8 @@ absl::Status CheckRouterNames(const std::vector<std::string>& names) {
 
 absl::Status CheckWorkerConfig(const WorkerConfig& c) {
   if (c.model.empty()) {
-    return InvalidArgument("--model is missing; give a Hugging Face folder or a GGUF file");
+    return InvalidArgument(
+        "--model is missing; give a Hugging Face folder, a GGUF file, or a name as hf:ORG/REPO");
   }
   if (!c.plan && (c.plan_memory.value > 0 || c.plan_bandwidth.value > 0)) {
     return InvalidArgument("--plan-memory, --plan-bandwidth: go with --plan, which is missing");

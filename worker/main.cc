@@ -30,6 +30,7 @@
 #include "worker/engine/engine_thread.h"
 #include "worker/find_device.h"
 #include "worker/loaded_worker.h"
+#include "worker/named_model.h"
 #include "worker/rank_programs.h"
 #include "worker/records/attempt_log.h"
 #include "worker/records/attempt_traces.h"
@@ -463,6 +464,18 @@ int RunRank(const RankProcessArgument& argument, const config::CommandLine& comm
   return ServeRankProcess(argument, MakeRankBuilder(settings)).ok() ? kExitDone : kExitFailed;
 }
 
+// Puts the folder or file in place of the name, for this process and for those of its ranks.
+absl::Status UseNamedModel(const config::CommandLine& command, WorkerConfig& settings) {
+  QUIRE_ASSIGN_OR_RETURN(FoundModel found,
+                         FindNamedModel(settings.model, config::EnvironmentFromMain(command.envp)));
+  settings.own_arguments.push_back("--model=" + found.path);
+  settings.model = std::move(found.path);
+  if (settings.served_model_names.empty()) {
+    settings.served_model_names.push_back(std::move(found.served_name));
+  }
+  return absl::OkStatus();
+}
+
 int Main(const config::CommandLine& command) {
   if (command.argc > 1) {
     if (const auto rank = ParseRankProcess(command.argv[1])) return RunRank(*rank, command);
@@ -475,6 +488,10 @@ int Main(const config::CommandLine& command) {
   if (!settings.core_dumps) ForbidCoreDumps();
   settings.gpu.search_path = SearchPath(command.envp);
   settings.own_arguments.assign(command.argv + 1, command.argv + command.argc);
+  if (IsModelName(settings.model)) {
+    const absl::Status found = UseNamedModel(command, settings);
+    if (!found.ok()) return Fail(kExitModelUnusable, StatusMessage(found));
+  }
   signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();  // a connection with TLS takes three
   ExplainBusErrors(settings.model);

@@ -5,7 +5,7 @@
 #include "cli/commands.h"
 #include "cli/format.h"
 #include "cli/model_names.h"
-#include "cli/run_program.h"
+#include "common/config/run_program.h"
 
 namespace quire::cli {
 namespace {
@@ -57,11 +57,11 @@ Finding CheckModel(const DoctorArguments& doctor) {
   if (!model.ok()) {
     return bad(StatusMessage(model.status()), "quire models lists those that stand here");
   }
-  const std::string worker = SiblingPath("quire-worker");
+  const std::string worker = config::SiblingPath("quire-worker");
   // Its message about a model that it cannot use goes to standard error: read that as well.
-  const absl::StatusOr<ProgramOutput> output = OutputOf(
+  const absl::StatusOr<config::ProgramOutput> output = config::OutputOf(
       worker, {"--plan", "--plan-bandwidth=1B", "--log-level=off", "--model=" + model->path}, {},
-      StandardError::kTaken);
+      config::StandardError::kTaken);
   if (!output.ok()) return bad(StatusMessage(output.status()), "");
   if (output->exit_code != 0) {
     return bad(PlainText(output->text.substr(0, output->text.find('\n')), 1024),
@@ -85,7 +85,8 @@ int RunDoctor(const CommandInputs& inputs) {
   AddFlags(doctor, schema);
   if (const std::optional<int> code = Begin(inputs, schema, "doctor")) return *code;
   TakeKey(inputs.environment, doctor.server);
-  for (const std::string& folder : ModelFolders(ExecutablePath())) doctor.folders.push_back(folder);
+  for (const std::string& folder : ModelFolders(config::ExecutablePath()))
+    doctor.folders.push_back(folder);
   std::vector<Finding> findings = {CheckPrograms()};
   const Machine machine = ReadMachine("/");
   for (Finding& finding : JudgeMachine(machine)) findings.push_back(std::move(finding));

@@ -11,8 +11,8 @@
 #include <memory>
 
 #include "cli/format.h"
-#include "cli/run_program.h"
 #include "common/client/connection.h"
+#include "common/config/run_program.h"
 #include "common/json/json.h"
 
 namespace quire::cli {
@@ -162,7 +162,8 @@ Finding JudgePlan(const std::string& model, const WorkerPlan& plan) {
 Finding CheckPrograms() {
   Finding finding{"programs", Verdict::kGood, "", ""};
   for (const std::string name : {"quire-router", "quire-worker"}) {
-    const absl::StatusOr<std::string> said = TextOf(SiblingPath(name), {"--version"});
+    const absl::StatusOr<std::string> said =
+        config::TextOf(config::SiblingPath(name), {"--version"});
     if (!said.ok()) {
       return {"programs", Verdict::kBad, StatusMessage(said.status()),
               "install quire, quire-router and quire-worker into one folder"};

@@ -9,7 +9,7 @@
 #include "cli/format.h"
 #include "cli/manual/descriptions.h"
 #include "cli/models/find_model.h"
-#include "cli/run_program.h"
+#include "common/config/run_program.h"
 
 namespace quire::cli {
 namespace {
@@ -103,7 +103,7 @@ void AddForwarded(const config::Description& worker, std::deque<ForwardedFlag>& 
 }  // namespace
 
 int RunPlan(const CommandInputs& inputs) {
-  const std::string worker = SiblingPath("quire-worker");
+  const std::string worker = config::SiblingPath("quire-worker");
   const absl::StatusOr<config::Description> description = DescribeProgram(worker);
   if (!description.ok()) return Failed("plan", description.status());
   PlanArguments plan;
@@ -132,7 +132,7 @@ int RunPlan(const CommandInputs& inputs) {
   }
   if (!plan.memory.empty()) args.push_back("--plan-memory=" + plan.memory);
   if (!plan.bandwidth.empty()) args.push_back("--plan-bandwidth=" + plan.bandwidth);
-  const absl::StatusOr<ProgramOutput> output = OutputOf(worker, args, {});
+  const absl::StatusOr<config::ProgramOutput> output = config::OutputOf(worker, args, {});
   if (!output.ok()) return Failed("plan", output.status());
   if (output->exit_code != 0) return output->exit_code;  // the worker has printed the reason
   if (plan.json) {

@@ -5,7 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/model_names.h"
-#include "cli/run_program.h"
+#include "common/config/run_program.h"
 
 namespace quire::cli {
 namespace {
@@ -21,11 +21,11 @@ struct Asked {
 absl::StatusOr<Asked> ProgramOf(const std::string& name) {
   for (const std::string_view sibling : {"router", "worker"}) {
     const std::string full = "quire-" + std::string(sibling);
-    if (name == sibling || name == full) return Asked{SiblingPath(full), {}};
+    if (name == sibling || name == full) return Asked{config::SiblingPath(full), {}};
   }
   std::vector<std::string> names = {"router", "worker"};
   for (const Command& command : Commands()) {
-    if (name == command.name) return Asked{ExecutablePath(), {name}};
+    if (name == command.name) return Asked{config::ExecutablePath(), {name}};
     names.emplace_back(command.name);
   }
   const std::string nearest = config::NearestMatch(name, names);
@@ -76,7 +76,7 @@ int RunConfig(const CommandInputs& inputs) {
   std::vector<std::string> args = asked->args;
   args.push_back(json ? "--show-config=json" : "--show-config");
   args.insert(args.end(), inputs.args.begin() + static_cast<ptrdiff_t>(end), inputs.args.end());
-  return Failed("config", Become(asked->path, args, inputs.environment));
+  return Failed("config", config::Become(asked->path, args, inputs.environment));
 }
 
 }  // namespace quire::cli

@@ -2,8 +2,8 @@
 
 #include "cli/commands.h"
 #include "cli/model_names.h"
-#include "cli/run_program.h"
 #include "common/config/describe.h"
+#include "common/config/run_program.h"
 
 namespace quire::cli {
 
@@ -12,7 +12,7 @@ absl::StatusOr<config::Description> DescribeProgram(const std::string& program,
   std::vector<std::string> args;
   if (!command.empty()) args.push_back(command);
   args.push_back("--describe");
-  QUIRE_ASSIGN_OR_RETURN(const std::string text, TextOf(program, args));
+  QUIRE_ASSIGN_OR_RETURN(const std::string text, config::TextOf(program, args));
   absl::StatusOr<config::Description> description = config::ParseDescription(text);
   if (!description.ok()) return Annotate(description.status(), program);
   return description;
@@ -26,10 +26,10 @@ absl::StatusOr<std::vector<config::Description>> DescribeAll() {
     return absl::OkStatus();
   };
   for (const Command& command : Commands()) {
-    QUIRE_RETURN_IF_ERROR(ask(ExecutablePath(), std::string(command.name)));
+    QUIRE_RETURN_IF_ERROR(ask(config::ExecutablePath(), std::string(command.name)));
   }
-  QUIRE_RETURN_IF_ERROR(ask(SiblingPath("quire-router"), ""));
-  QUIRE_RETURN_IF_ERROR(ask(SiblingPath("quire-worker"), ""));
+  QUIRE_RETURN_IF_ERROR(ask(config::SiblingPath("quire-router"), ""));
+  QUIRE_RETURN_IF_ERROR(ask(config::SiblingPath("quire-worker"), ""));
   return all;
 }
 

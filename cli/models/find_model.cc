@@ -8,6 +8,7 @@
 #include "cli/check/doctor_checks.h"
 #include "cli/format.h"
 #include "cli/models/progress_bar.h"
+#include "common/config/run_program.h"
 
 namespace quire::cli {
 namespace {
@@ -64,7 +65,7 @@ absl::StatusOr<ModelFinder> MakeFinder(const config::Environment& environment,
                                        const std::atomic<bool>& cancelled) {
   ModelFinder finder;
   finder.folders = folders;
-  for (const std::string& folder : ModelFolders(ExecutablePath())) {
+  for (const std::string& folder : ModelFolders(config::ExecutablePath())) {
     finder.folders.push_back(folder);
   }
   QUIRE_ASSIGN_OR_RETURN(finder.options.hub, pull::HubSettingsFrom(environment));

@@ -9,7 +9,7 @@
 #include "cli/format.h"
 #include "cli/models/find_model.h"
 #include "cli/models/progress_bar.h"
-#include "cli/run_program.h"
+#include "common/config/run_program.h"
 
 namespace quire::cli {
 namespace {
@@ -99,8 +99,8 @@ int RunShow(const CommandInputs& inputs) {
   Show(stdout, "name         " + model->served_name + "\npath         " + model->path + "\n");
   ShowFiles(model->path);
   std::fflush(stdout);
-  const absl::StatusOr<ProgramOutput> output = OutputOf(
-      SiblingPath("quire-worker"),
+  const absl::StatusOr<config::ProgramOutput> output = config::OutputOf(
+      config::SiblingPath("quire-worker"),
       {"--plan", "--plan-bandwidth=1B", "--log-level=error", "--model=" + model->path}, {});
   if (!output.ok()) return Failed("show", output.status());
   if (output->exit_code != 0) return output->exit_code;  // the worker has printed the reason

@@ -24,6 +24,7 @@ struct PullArguments {
   int32_t connections = 8;
   int32_t ready_fd = -1;
   bool for_client = false;
+  bool for_worker = false;
   int64_t max_bytes = 0;
 };
 
@@ -95,6 +96,11 @@ void AddFlags(PullArguments& pull, config::Schema& schema) {
                       "hub, and no redirect leads to a private address.",
               .target = &pull.for_client,
               .hidden = true});
+  schema.Add({.name = "for-worker",
+              .help = "Asks for nothing where the model is here, and prints its path and the name "
+                      "that it is served by, a line each.",
+              .target = &pull.for_worker,
+              .hidden = true});
   schema.Add({.name = "max-bytes",
               .help = "The most bytes that the model may have; 0 is no limit.",
               .target = &pull.max_bytes,
@@ -146,6 +152,20 @@ absl::Status CheckForClient(const ModelFinder& finder, const std::string& name) 
                                       "hf:ORG/REPO"));
 }
 
+int Stopped() {
+  std::fputs("quire pull: stopped; what is here stays, and the same command goes on\n", stderr);
+  return 130;
+}
+
+// worker/named_model.h reads what it prints.
+int FindForWorker(ModelFinder& finder, const std::string& name) {
+  const absl::StatusOr<ResolvedModel> model = FindOrPull(finder, name);
+  if (absl::IsCancelled(model.status())) return Stopped();
+  if (!model.ok()) return cli::Failed("pull", model.status());
+  Show(stdout, model->path + "\n" + model->served_name + "\n");
+  return 0;
+}
+
 }  // namespace
 
 int RunPull(const CommandInputs& inputs) {
@@ -177,6 +197,7 @@ int RunPull(const CommandInputs& inputs) {
     }
     finder->options.bytes_per_second = static_cast<double>(limit->value);
   }
+  if (pull.for_worker) return FindForWorker(*finder, pull.model);
   Teller teller(pull.ready_fd);
   const auto bring = [&]() -> absl::StatusOr<pull::Pulled> {
     if (pull.for_client) QUIRE_RETURN_IF_ERROR(CheckForClient(*finder, pull.model));
@@ -187,10 +208,7 @@ int RunPull(const CommandInputs& inputs) {
   };
   const absl::StatusOr<pull::Pulled> pulled = bring();
   teller.End(pulled.status());
-  if (absl::IsCancelled(pulled.status())) {
-    std::fputs("quire pull: stopped; what is here stays, and the same command goes on\n", stderr);
-    return 130;
-  }
+  if (absl::IsCancelled(pulled.status())) return Stopped();
   if (!pulled.ok()) return Failed("pull", pulled.status());
   const int64_t fetched = pulled->totals.fetched_bytes;
   Show(stderr, pull.model +

@@ -10,9 +10,9 @@
 #include "cli/commands.h"
 #include "cli/manual/descriptions.h"
 #include "cli/models/find_model.h"
-#include "cli/run_program.h"
 #include "cli/serve/serve_plan.h"
 #include "cli/serve/supervisor.h"
+#include "common/config/run_program.h"
 
 namespace quire::cli {
 namespace {
@@ -39,8 +39,8 @@ absl::StatusOr<int> CheckRouter(const SupervisorOptions& options) {
   }
   std::vector<std::string> args = {"--check", "--check-ports", "--serve-fd=0"};
   args.insert(args.end(), options.router_args.begin(), options.router_args.end());
-  QUIRE_ASSIGN_OR_RETURN(const ProgramOutput output,
-                         OutputOf(options.router_program, args, environment));
+  QUIRE_ASSIGN_OR_RETURN(const config::ProgramOutput output,
+                         config::OutputOf(options.router_program, args, environment));
   return output.exit_code;
 }
 
@@ -96,9 +96,9 @@ int Fail(const absl::Status& status) {
 
 int RunServe(const CommandInputs& inputs) {
   SupervisorOptions options;
-  options.router_program = SiblingPath("quire-router");
-  options.host.worker_program = SiblingPath("quire-worker");
-  options.quire_program = ExecutablePath();
+  options.router_program = config::SiblingPath("quire-router");
+  options.host.worker_program = config::SiblingPath("quire-worker");
+  options.quire_program = config::ExecutablePath();
   ServeInputs serve;
   serve.args = inputs.args;
   serve.environment = inputs.environment;

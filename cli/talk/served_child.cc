@@ -11,6 +11,7 @@
 
 #include "cli/format.h"
 #include "cli/model_names.h"
+#include "common/config/run_program.h"
 
 namespace quire::cli {
 namespace {
@@ -43,7 +44,7 @@ absl::StatusOr<std::unique_ptr<ServedChild>> ServedChild::Start(
     const std::atomic<bool>& cancelled) {
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe");
-  std::vector<std::string> words = {ExecutablePath(), "serve"};
+  std::vector<std::string> words = {config::ExecutablePath(), "serve"};
   words.insert(words.end(), args.begin(), args.end());
   std::vector<std::string> variables;
   for (const auto& [name, value] : environment) {

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("deploy_tools")
 OWN_CLUSTER = ROOT / "tests" / "deploy" / "own-cluster.yaml"
 # Values of Kubernetes' own types, whose keys kubectl-validate checks once they are rendered.
 OPEN = ("extraEnv", "extraVolumes", "extraVolumeMounts", "tolerations", "topologySpreadConstraints", "nodeAffinity",
-        "podAffinity", "podAntiAffinity", "routerFrom", "extraEgress", "to", "parentRefs", "extraObjects", "global")
+        "podAffinity", "podAntiAffinity", "routerFrom", "extraEgress", "egress", "to", "parentRefs", "extraObjects", "global")
 # What the schema refuses: the setting, and the key and words that the message has.
 REFUSED_BY_SCHEMA = [
     ("router.prot=1", "/router", "'prot' not allowed"),
@@ -68,6 +68,8 @@ REFUSED_AT_RENDER = [
     ("model.source.pvc.claimName=", "model.source.pvc.claimName is empty"),
     ("model.source.type=image", "model.source.image.reference is empty"),
     ("model.source.type=oci", "model.source.oci.image is empty"),
+    ("model.source.type=name", "model.source.name.reference is empty"),
+    ("model.source.type=name,model.source.name.reference=hf:a/b", "model.servedNames is empty"),
     ("worker.tensorParallelSize=2", "worker.tensorParallelSize is 2: ranks are GPUs"),
     ("worker.adapters.modules.sql=/a/sql,worker.device=cuda", "worker.adapters.modules: adapters are served on CPUs"),
     ("router.autoscaling.minReplicas=9", "router.autoscaling.minReplicas is 9, beyond maxReplicas, which is 8"),

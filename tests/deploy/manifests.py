@@ -92,6 +92,10 @@ def everything():
         "--set", "model.source.type=oci,model.source.oci.image=registry.example.com/m:1,model.path=g.gguf,"
         "allowInsecure=true,workerTLS.mode=none,apiKeys.existingSecret=,router.autoscaling.enabled=false,"
         "networkPolicy.apiServer.cidrs[0]=10.0.0.5/32,networkPolicy.apiServer.cidrs[1]=fd00::5/128,networkPolicy.apiServer.ports[0]=6443")
+    found["chart with a model by name"] = chart(
+        "--set", "model.source.type=name,model.source.name.reference=hf:org/repo,model.servedNames[0]=m,"
+        "model.source.name.existingSecret=pull,model.source.name.claimName=models-of-acme,worker.extraEnv[0].name=HF_ENDPOINT,"
+        "worker.extraEnv[0].value=https://hub.example.com")
     found["chart for a cluster of one's own"] = chart(
         "-f", ROOT / "tests" / "deploy" / "own-cluster.yaml", release="a-release-with-quite-a-long-name-for-production-x-123")
     found["chart of workers alone"] = chart(

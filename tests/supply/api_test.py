@@ -1,6 +1,7 @@
 """Pulls over Ollama's API against a hub on loopback: what bounds them, and what ends them."""
 import http.client
 import json
+import signal
 
 import pytest
 from harness import BIN, DEMO, Process, Server, expect, metric_in, wait_until
@@ -50,11 +51,13 @@ def test_no_redirect_leads_a_client_to_a_private_address(folder, hub):
         expect(by_hand.wait() == 0, by_hand.output())  # whoever sits at the machine may
 
 
-def test_a_client_that_leaves_ends_its_pull(folder, hub):
+def stick(hub):
+    """A repository org/slow whose weights stay under way until the client has gone; returns the requests for them, and what
+    lets others through."""
     hub.repos["org/slow"] = Repo({**FILES, "model.safetensors": bytes(64 * MIB)})
     stuck, resolve = [], hub.resolve
 
-    def stick(request, name, revision, path):
+    def wait(request, name, revision, path):
         if not path.endswith(".safetensors"):
             return resolve(request, name, revision, path)
         stuck.append(path)
@@ -64,16 +67,22 @@ def test_a_client_that_leaves_ends_its_pull(folder, hub):
         request.end_headers()
         request.connection.recv(1)  # until the client has gone
         request.close_connection = True
+        stuck.remove(path)
         return None
 
-    hub.resolve = stick
+    hub.resolve = wait
+    return stuck, lambda: setattr(hub, "resolve", resolve)
+
+
+def test_a_client_that_leaves_ends_its_pull(folder, hub):
+    stuck, release = stick(hub)
     with serving(folder, hub) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         connection.request("POST", "/api/pull", json.dumps({"model": "hf:org/slow"}), {"Content-Type": "application/json"})
         wait_until(lambda: stuck and server.children("quire"), "the pull is under way")
         connection.close()
         wait_until(lambda: not server.children("quire"), "the pull has ended")
-        hub.resolve = resolve
+        release()
         expect(pull(server, "hf:org/demo")[0] == 200, "others are pulled")
 
 
@@ -107,3 +116,40 @@ def test_with_keys_only_the_operators_token_pulls_and_deletes(folder, hub):
         expect(ask("POST", "/api/pull", "the-token-of-operators") == (200, {"status": "success"}), "pulled")
         expect(ask("DELETE", "/api/delete", "the-token-of-operators") == (200, {"status": "success"}), "deleted")
         expect(not list((folder / "hub").rglob("*.safetensors")), "its files are gone")
+
+
+def worker(folder, hub, name, *args):
+    return Process([BIN / "quire-worker", f"--model={name}", "--listen=127.0.0.1:0", "--http-port=0", "--device=cpu", *args],
+                   env=home(folder, hub))
+
+
+def writings(folder):
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_a_worker_pulls_what_it_is_named_and_then_needs_no_hub_and_no_place_to_write(folder, hub):
+    with worker(folder, hub, "hf:org/demo", "--rank-backend=process", "--tensor-parallel-size=2") as first:
+        wait_until(lambda: "ready: " in first.output(), "the worker serves", more=first.output)
+        expect("serves org/demo to routers" in first.output(), first.output())
+    served, tree = hub.served_bytes, writings(folder)
+    with worker(folder, hub, "hf:org/demo") as second:
+        wait_until(lambda: "ready: " in second.output(), "it serves again", more=second.output)
+    expect(hub.served_bytes == served, "nothing was fetched again")
+    expect(writings(folder) == tree, "nothing was written: a pod mounts it read-only")
+
+
+def test_a_worker_says_why_a_name_leads_nowhere(folder, hub):
+    for name, why in (("hf:org/none", "org/none"), ("lama3", "nearest: ")):
+        with worker(folder, hub, name) as process:
+            code = process.wait()
+            expect(code == 3 and why in process.output() and f"--model: {name} was not brought here" in process.output(),
+                   (name, code, process.output()))
+
+
+def test_a_worker_that_is_ended_in_mid_pull_ends_the_pull(folder, hub):
+    stuck, _ = stick(hub)
+    with worker(folder, hub, "hf:org/slow") as process:
+        wait_until(lambda: stuck, "the pull is under way")
+        process.signal(signal.SIGTERM)
+        process.wait()
+        wait_until(lambda: not stuck, "the pull has left the hub")

@@ -143,11 +143,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "quire.modelPath" -}}
 {{- if eq .Values.model.source.type "builtIn" -}}
 /usr/share/quire/models/demo
+{{- else if eq .Values.model.source.type "name" -}}
+{{ .Values.model.source.name.reference }}
 {{- else if .Values.model.path -}}
 /models/{{ .Values.model.path }}
 {{- else -}}
 /models
 {{- end -}}
+{{- end -}}
+
+{{/* Where models that were pulled are kept: the init container writes there, and the worker finds its model there. */}}
+{{- define "quire.pulledModels" -}}
+- name: HF_HUB_CACHE
+  value: /models/hub
+- name: XDG_CACHE_HOME
+  value: /models/cache
 {{- end -}}
 
 {{/* The name that clients use for the model; if there are several, the first. */}}

@@ -75,6 +75,35 @@ spec:
       volumeMounts:
         - name: model
           mountPath: /to
+  {{- else if eq $source.type "name" }}
+  initContainers:
+    - name: model
+      image: {{ include "quire.image" (list . (merge (dict "repository" (include "quire.worker.repository" .)) $w.image)) }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      command: [/usr/local/bin/quire, pull, {{ $source.name.reference | quote }}]
+      env:
+        {{- include "quire.pulledModels" . | nindent 8 }}
+        {{- with $w.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- with $source.name.existingSecret }}
+      envFrom:
+        - secretRef:
+            name: {{ . }}
+      {{- end }}
+      resources:
+        requests:
+          cpu: 500m
+          memory: 256Mi
+        limits:
+          memory: 1Gi
+      securityContext:
+        {{- include "quire.containerSecurity" . | nindent 8 }}
+      volumeMounts:
+        - name: model
+          mountPath: /models
+        - name: tmp
+          mountPath: /tmp
   {{- end }}
   containers:
     - name: worker
@@ -83,9 +112,14 @@ spec:
       command: [/usr/local/bin/quire-worker]
       args:
         {{- include "quire.worker.args" . | nindent 8 }}
-      {{- with $w.extraEnv }}
+      {{- if or $w.extraEnv (eq $source.type "name") }}
       env:
+        {{- if eq $source.type "name" }}
+        {{- include "quire.pulledModels" . | nindent 8 }}
+        {{- end }}
+        {{- with $w.extraEnv }}
         {{- toYaml . | nindent 8 }}
+        {{- end }}
       {{- end }}
       ports:
         - name: wire
@@ -150,6 +184,15 @@ spec:
     - name: model
       emptyDir:
         sizeLimit: {{ $source.oci.sizeLimit }}
+    {{- else if eq $source.type "name" }}
+    - name: model
+      {{- if $source.name.claimName }}
+      persistentVolumeClaim:
+        claimName: {{ $source.name.claimName }}
+      {{- else }}
+      emptyDir:
+        sizeLimit: {{ $source.name.sizeLimit }}
+      {{- end }}
     {{- end }}
     {{- if $tls }}
     - name: tls

@@ -112,8 +112,8 @@ QUIRE_DEVICE void Finish(const GemmParams& params, const Tile& tile) {
     for (int o = 0; o < Tile::kOctets; ++o) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        turned[(token + 8 * o + i % 2) * Tile::kOutStride + row + 16 * r + i / 2 * 8] =
-            tile.sum[r][o][i];  // NOLINT: each block sums a piece
+        const int at = (token + 8 * o + i % 2) * Tile::kOutStride + row + 16 * r + i / 2 * 8;
+        turned[at] = tile.sum[r][o][i];  // NOLINT: each block sums a piece
       }
     }
   }

@@ -10,7 +10,7 @@
 #include "common/config/schema.h"
 #include "common/status.h"
 
-namespace quire::cli {
+namespace quire::config {
 
 inline constexpr size_t kMaxOutputBytes = 4u << 20;
 
@@ -24,7 +24,7 @@ struct ProgramOutput {
 // NOT_FOUND when the program is not there; RESOURCE_EXHAUSTED past kMaxOutputBytes.
 absl::StatusOr<ProgramOutput> OutputOf(const std::string& program,
                                        const std::vector<std::string>& args,
-                                       const config::Environment& environment,
+                                       const Environment& environment,
                                        StandardError standard_error = StandardError::kOwn);
 
 // The same for what must work, such as --help: INTERNAL for another exit code than 0.
@@ -33,9 +33,12 @@ absl::StatusOr<std::string> TextOf(const std::string& program,
 
 // This process becomes that program; returns only on failure.
 absl::Status Become(const std::string& program, const std::vector<std::string>& args,
-                    const config::Environment& environment);
+                    const Environment& environment);
+
+// The path of the running program.
+std::string ExecutablePath();
 
 // One of our programs, in the folder of this one.
 std::string SiblingPath(const std::string& name);
 
-}  // namespace quire::cli
+}  // namespace quire::config

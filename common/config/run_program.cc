@@ -1,4 +1,4 @@
-#include "cli/run_program.h"
+#include "common/config/run_program.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -8,16 +8,14 @@
 
 #include <filesystem>
 
-#include "cli/model_names.h"
-
-namespace quire::cli {
+namespace quire::config {
 namespace {
 
 // What execve takes, over strings that live as long as this.
 class ExecArguments {
  public:
   ExecArguments(const std::string& program, const std::vector<std::string>& args,
-                const config::Environment& environment) {
+                const Environment& environment) {
     words_.push_back(program);
     words_.insert(words_.end(), args.begin(), args.end());
     for (const auto& [name, value] : environment) variables_.push_back(name + "=" + value);
@@ -44,7 +42,7 @@ absl::Status CheckRunnable(const std::string& program) {
 
 absl::StatusOr<ProgramOutput> OutputOf(const std::string& program,
                                        const std::vector<std::string>& args,
-                                       const config::Environment& environment,
+                                       const Environment& environment,
                                        StandardError standard_error) {
   QUIRE_RETURN_IF_ERROR(CheckRunnable(program));
   ExecArguments arguments(program, args, environment);
@@ -91,15 +89,21 @@ absl::StatusOr<std::string> TextOf(const std::string& program,
 }
 
 absl::Status Become(const std::string& program, const std::vector<std::string>& args,
-                    const config::Environment& environment) {
+                    const Environment& environment) {
   QUIRE_RETURN_IF_ERROR(CheckRunnable(program));
   ExecArguments arguments(program, args, environment);
   execve(program.c_str(), arguments.argv(), arguments.envp());
   return absl::ErrnoToStatus(errno, AbslView(program));
 }
 
+std::string ExecutablePath() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? std::string("quire") : path.string();
+}
+
 std::string SiblingPath(const std::string& name) {
   return std::filesystem::path(ExecutablePath()).parent_path() / name;
 }
 
-}  // namespace quire::cli
+}  // namespace quire::config

@@ -1,0 +1,45 @@
+#include "worker/named_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+
+#include "common/config/run_program.h"
+
+namespace quire {
+namespace {
+
+constexpr std::string_view kSchemes[] = {"hf:",   "hf.co/", "https://", "http://",
+                                         "s3://", "oci://", "mlflow:"};
+
+}  // namespace
+
+bool IsModelName(const std::string& model) {
+  const bool has_scheme =
+      std::any_of(std::begin(kSchemes), std::end(kSchemes),
+                  [&](std::string_view scheme) { return model.starts_with(scheme); });
+  if (has_scheme) return true;
+  std::error_code error;
+  return !model.empty() && model.find('/') == std::string::npos && !model.ends_with(".gguf") &&
+         !std::filesystem::exists(model, error);
+}
+
+absl::StatusOr<FoundModel> FindNamedModel(const std::string& name,
+                                          const config::Environment& environment) {
+  QUIRE_ASSIGN_OR_RETURN(const config::ProgramOutput output,
+                         config::OutputOf(config::SiblingPath("quire"),
+                                          {"pull", "--for-worker", "--", name}, environment));
+  if (output.exit_code != 0) {
+    return absl::NotFoundError(
+        AbslView("--model: " + name + " was not brought here; the line of quire pull says why"));
+  }
+  const size_t first = output.text.find('\n');
+  const size_t second = first == std::string::npos ? first : output.text.find('\n', first + 1);
+  if (second == std::string::npos) {
+    return absl::InternalError("--model: quire pull is of another version than quire-worker");
+  }
+  return FoundModel{output.text.substr(0, first),
+                    output.text.substr(first + 1, second - first - 1)};
+}
+
+}  // namespace quire
