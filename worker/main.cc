@@ -4,7 +4,6 @@
 // Threads: this one becomes the rpc thread; the engine, the HTTP port, the background and the
 // kernels have their own. Exit codes: 0 done, 1 failed at run time, 2 bad arguments, 3 model
 // unusable, 4 device unusable.
-#include <limits.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -31,6 +30,7 @@
 #include "worker/find_device.h"
 #include "worker/loaded_worker.h"
 #include "worker/named_model.h"
+#include "worker/own_name.h"
 #include "worker/rank_programs.h"
 #include "worker/records/attempt_log.h"
 #include "worker/records/attempt_traces.h"
@@ -59,29 +59,12 @@ int Fail(int exit_code, std::string_view message) {
 std::string VersionJson(const WorkerConfig& config) {
   json::Object version;
   version["version"] = QUIRE_VERSION;
-  version["model"] = ModelBaseName(config.model);
+  const std::vector<std::string>& names = config.served_model_names;
+  version["model"] = names.empty() ? ModelBaseName(config.model) : names.front();
   return json::Serialize(version);
 }
 
 std::string AddressOf(const HostPort& at) { return at.host == "localhost" ? "127.0.0.1" : at.host; }
-
-// The system's own name: in a pod the pod's name.
-std::string MachineName() {
-  char name[HOST_NAME_MAX + 1] = {};
-  if (gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "worker";
-  return name;
-}
-
-// The same after a restart, and different from other workers': machines may share a name where each
-// has its own address.
-std::string OwnName(const std::string& listen, int port) {
-  const std::string host = listen.substr(0, listen.rfind(':'));
-  constexpr std::string_view kAnyMachines[] = {"0.0.0.0", "[::]", "127.0.0.1", "[::1]",
-                                               "localhost"};
-  const bool says_nothing =
-      std::find(std::begin(kAnyMachines), std::end(kAnyMachines), host) != std::end(kAnyMachines);
-  return MachineName() + (says_nothing ? "" : "/" + host) + ":" + std::to_string(port);
-}
 
 // The worker logs it at the start, before it loads the model.
 absl::Status CheckTlsFiles(const WorkerConfig& config) {
@@ -464,18 +447,6 @@ int RunRank(const RankProcessArgument& argument, const config::CommandLine& comm
   return ServeRankProcess(argument, MakeRankBuilder(settings)).ok() ? kExitDone : kExitFailed;
 }
 
-// Puts the folder or file in place of the name, for this process and for those of its ranks.
-absl::Status UseNamedModel(const config::CommandLine& command, WorkerConfig& settings) {
-  QUIRE_ASSIGN_OR_RETURN(FoundModel found,
-                         FindNamedModel(settings.model, config::EnvironmentFromMain(command.envp)));
-  settings.own_arguments.push_back("--model=" + found.path);
-  settings.model = std::move(found.path);
-  if (settings.served_model_names.empty()) {
-    settings.served_model_names.push_back(std::move(found.served_name));
-  }
-  return absl::OkStatus();
-}
-
 int Main(const config::CommandLine& command) {
   if (command.argc > 1) {
     if (const auto rank = ParseRankProcess(command.argv[1])) return RunRank(*rank, command);
@@ -488,10 +459,8 @@ int Main(const config::CommandLine& command) {
   if (!settings.core_dumps) ForbidCoreDumps();
   settings.gpu.search_path = SearchPath(command.envp);
   settings.own_arguments.assign(command.argv + 1, command.argv + command.argc);
-  if (IsModelName(settings.model)) {
-    const absl::Status found = UseNamedModel(command, settings);
-    if (!found.ok()) return Fail(kExitModelUnusable, StatusMessage(found));
-  }
+  const absl::Status found = UseNamedModel(config::EnvironmentFromMain(command.envp), settings);
+  if (!found.ok()) return Fail(kExitModelUnusable, StatusMessage(found));
   signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();  // a connection with TLS takes three
   ExplainBusErrors(settings.model);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <string_view>
+#include <utility>
 
 #include "common/config/run_program.h"
 
@@ -12,17 +14,10 @@ namespace {
 constexpr std::string_view kSchemes[] = {"hf:",   "hf.co/", "https://", "http://",
                                          "s3://", "oci://", "mlflow:"};
 
-}  // namespace
-
-bool IsModelName(const std::string& model) {
-  const bool has_scheme =
-      std::any_of(std::begin(kSchemes), std::end(kSchemes),
-                  [&](std::string_view scheme) { return model.starts_with(scheme); });
-  if (has_scheme) return true;
-  std::error_code error;
-  return !model.empty() && model.find('/') == std::string::npos && !model.ends_with(".gguf") &&
-         !std::filesystem::exists(model, error);
-}
+struct FoundModel {
+  std::string path;
+  std::string served_name;  // what `quire serve` would call it
+};
 
 absl::StatusOr<FoundModel> FindNamedModel(const std::string& name,
                                           const config::Environment& environment) {
@@ -40,6 +35,29 @@ absl::StatusOr<FoundModel> FindNamedModel(const std::string& name,
   }
   return FoundModel{output.text.substr(0, first),
                     output.text.substr(first + 1, second - first - 1)};
+}
+
+}  // namespace
+
+bool IsModelName(const std::string& model) {
+  const bool has_scheme =
+      std::any_of(std::begin(kSchemes), std::end(kSchemes),
+                  [&](std::string_view scheme) { return model.starts_with(scheme); });
+  if (has_scheme) return true;
+  std::error_code error;
+  return !model.empty() && model.find('/') == std::string::npos && !model.ends_with(".gguf") &&
+         !std::filesystem::exists(model, error);
+}
+
+absl::Status UseNamedModel(const config::Environment& environment, WorkerConfig& settings) {
+  if (!IsModelName(settings.model)) return absl::OkStatus();
+  QUIRE_ASSIGN_OR_RETURN(FoundModel found, FindNamedModel(settings.model, environment));
+  settings.own_arguments.push_back("--model=" + found.path);
+  settings.model = std::move(found.path);
+  if (settings.served_model_names.empty()) {
+    settings.served_model_names.push_back(std::move(found.served_name));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace quire

@@ -3,24 +3,20 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "common/config/schema.h"
 #include "common/status.h"
+#include "worker/config.h"
 
 namespace quire {
 
 // Whether `model` is such a name: one with a scheme, or a word that is no file and no .gguf.
 bool IsModelName(const std::string& model);
 
-struct FoundModel {
-  std::string path;         // a folder or a .gguf file
-  std::string served_name;  // what `quire serve` would call it
-};
-
-// Blocking, for as long as the model takes to come; it ends when this process does, and the next
-// start goes on where it ended. `quire pull` says on standard error what it does and why it fails.
-absl::StatusOr<FoundModel> FindNamedModel(const std::string& name,
-                                          const config::Environment& environment);
+// Puts the folder or file in place of such a name, for this process and for those of its ranks, and
+// serves it by the name unless the settings have another. Blocking, for as long as the model takes
+// to come; the pull ends when this process does, and the next start continues it. `quire pull` says
+// on standard error what it does and why it fails.
+absl::Status UseNamedModel(const config::Environment& environment, WorkerConfig& settings);
 
 }  // namespace quire
