@@ -88,10 +88,13 @@ void Answer(quire::AnswerEvents& answer, uint8_t kinds, std::string_view text, b
   answer.Finish({}, out);
   if (!stream) Require(quire::json::Parse(answer.Whole()).ok());
   if (of_lines) return CheckLines(events);
-  for (size_t at = 0; (at = events.find("data: ", at)) != std::string::npos; ++at) {
-    const size_t end = events.find("\n\n", at);
+  // A line of its own: a text may hold the word, too.
+  constexpr std::string_view kData = "\ndata: ";
+  events.insert(0, "\n");
+  for (size_t at = 0; (at = events.find(kData, at)) != std::string::npos; ++at) {
+    const size_t begin = at + kData.size(), end = events.find("\n\n", begin);
     Require(end != std::string::npos);
-    Require(quire::json::Parse(std::string_view(events).substr(at + 6, end - at - 6)).ok());
+    Require(quire::json::Parse(std::string_view(events).substr(begin, end - begin)).ok());
   }
 }
 
