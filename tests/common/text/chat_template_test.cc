@@ -184,6 +184,40 @@ TEST(ChatTemplateTest, LongConversationsAreServed) {
   EXPECT_EQ(text->size(), 20'000u * 29);
 }
 
+// What Python writes for each.
+TEST(ChatTemplateTest, SlicesAreThoseOfPython) {
+  const std::pair<std::string, std::string> kSlices[] = {
+      {"''[::-1]", ""},
+      {"'abcd'[::-1]", "dcba"},
+      {"'abcd'[0:2:-1]", ""},
+      {"'abcd'[2:0:-1]", "cb"},
+      {"'abcd'[3:-9:-2]", "db"},
+      {"'abcd'[-9:9]", "abcd"},
+      {"'abcd'[9:]", ""},
+      {"'abcd'[-2:]", "cd"},
+      {"'abcd'[1:3]", "bc"},
+      {"'abcd'[::3]", "ad"},
+      {"'abcd'[-1:0:-3]", "d"},
+      {"'ä€'[::-1]", "€ä"},
+      {"[][::-1]", "[]"},
+      {"[1,2,3][2:0:-1]", "[3, 2]"},
+      {"[1,2,3][0:1:-2]", "[]"},
+      {"[1,2,3][::-1]", "[3, 2, 1]"},
+      {"[1,2,3][-9223372036854775807:9223372036854775807:9223372036854775807]", "[1]"},
+      {"(1,2,3)[1:]", "(2, 3)"},
+      {"(1,2,3)[::-2]", "(3, 1)"},
+  };
+  for (const auto& [slice, expected] : kSlices) {
+    const auto text = Rendered("{{ " + slice + " }}", kHi);
+    ASSERT_TRUE(text.ok()) << slice << ": " << text.status();
+    EXPECT_EQ(*text, expected) << slice;
+  }
+  for (const char* const wrong : {"[1][::0]", "[1]['a':]", "{'a': 1}[1:]", "5[1:]"}) {
+    const auto text = Rendered("{{ " + std::string(wrong) + " }}", kHi);
+    EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument) << wrong << text.status();
+  }
+}
+
 TEST(ChatTemplateTest, EndsWhenItsCallerGivesUp) {
   std::atomic<bool> cancelled = false;
   RenderOptions options;

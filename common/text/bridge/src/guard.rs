@@ -8,7 +8,7 @@
 use minijinja::machinery::ast::{
     AutoEscape, BinOp, BinOpKind, Call, CallArg, CallBlock, Compare, CompareOp, Const, EmitExpr,
     Expr, Filter, FilterBlock, ForLoop, GetAttr, GetItem, IfCond, IfExpr, List, Macro, Map, Set,
-    SetBlock, Slice, Spanned, Stmt, Template, Test, Tuple, UnaryOp, UnaryOpKind, Var, WithBlock,
+    SetBlock, Spanned, Stmt, Template, Test, Tuple, UnaryOp, UnaryOpKind, Var, WithBlock,
 };
 use minijinja::machinery::Span;
 use minijinja::value::Value;
@@ -24,6 +24,7 @@ pub const MADE: &str = "\u{1}made";
 /// The two for values of which only text is read or made, and the rest shared.
 pub const TOUCH_TEXT: &str = "\u{1}touch_text";
 pub const MADE_TEXT: &str = "\u{1}made_text";
+pub const SLICE: &str = "\u{1}slice";
 pub const MULTIPLY: &str = "\u{1}multiply";
 pub const REMAINDER: &str = "\u{1}remainder";
 pub const CONCAT: &str = "\u{1}concat";
@@ -265,13 +266,13 @@ fn expr<'a>(e: &Expr<'a>) -> Rewritten<Expr<'a>> {
         Expr::Var(v) => var(v.id, span),
         Expr::Const(c) => Expr::Const(Spanned::new(Const { value: c.value.clone() }, span)),
         Expr::Slice(s) => {
-            let node = Slice {
-                expr: call(TOUCH, vec![expr(&s.expr)?], span),
-                start: option(&s.start)?,
-                stop: option(&s.stop)?,
-                step: option(&s.step)?,
+            let bound = |e: &Option<Expr<'a>>| {
+                let none = || Expr::Const(Spanned::new(Const { value: Value::from(()) }, span));
+                Ok::<_, String>(option(e)?.unwrap_or_else(none))
             };
-            call(MADE, vec![Expr::Slice(Spanned::new(node, span))], span)
+            let subject = call(TOUCH, vec![expr(&s.expr)?], span);
+            let parts = vec![subject, bound(&s.start)?, bound(&s.stop)?, bound(&s.step)?];
+            call(MADE, vec![call(SLICE, parts, span)], span)
         }
         Expr::UnaryOp(u) => {
             #[allow(clippy::needless_match)] // The kind of a unary operator is not Copy.

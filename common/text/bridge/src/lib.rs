@@ -37,6 +37,7 @@ mod python;
 mod reference;
 mod schema;
 mod schema_walk;
+mod slices;
 mod strftime;
 mod structural_tag;
 mod tables;

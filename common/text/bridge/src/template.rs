@@ -15,7 +15,7 @@ use crate::budget::{self, Session};
 use crate::marks::{self, Marks};
 use crate::python::{self, str_of};
 use crate::tokenizer::LoadedTokenizer;
-use crate::{conversation, filters, guard, methods, nesting, strftime, Failure};
+use crate::{conversation, filters, guard, methods, nesting, slices, strftime, Failure};
 
 const MAX_RECURSION: usize = 200;
 const BASE_FUEL: u64 = 4_000_000;
@@ -250,6 +250,7 @@ fn add_guards(env: &mut Environment) {
         budget::make(value.as_str().map_or(1, str::len))?;
         Ok(value)
     });
+    env.add_function(guard::SLICE, slices::slice);
     env.add_function(guard::MULTIPLY, multiply);
     env.add_function(guard::REMAINDER, remainder);
     env.add_function(guard::CONCAT, |left: Value, right: Value| -> Result<String, Error> {
