@@ -205,14 +205,22 @@ def agreement(requests, answers):
             round(100 * same / total, 1)}
 
 
+TRANSFORMERS = ROOT / "bench" / "transformers" / "generate.py"
+
+
+def exact_gemma(python):
+    """The folder of the model's weights in float32."""
+    exact = ROOT / ".cache" / "models" / "gemma3-270m-float32"
+    if not (exact / "made").exists():
+        subprocess.run([python, TRANSFORMERS, "export", gemma(), exact], check=True)
+        (exact / "made").touch()
+    return exact
+
+
 def bench_batching(args):
     """64 mixed requests together over one by one, and over transformers one by one on the same float32 weights."""
     threads, python = os.cpu_count(), transformers_python(args)
-    peer = ROOT / "bench" / "transformers" / "generate.py"
-    exact = ROOT / ".cache" / "models" / "gemma3-270m-float32"
-    if not (exact / "made").exists():
-        subprocess.run([python, peer, "export", gemma(), exact], check=True)
-        (exact / "made").touch()
+    peer, exact = TRANSFORMERS, exact_gemma(python)
     mixed = {"requests": 64, "context": 32, "tokens": 64, "mixed": 1, "repeats": 1, "warmups": 0}
     rows, agreed = [], []
     for cycle in range(max(3, args.cycles)):  # a ratio without its spread says nothing
@@ -273,6 +281,25 @@ def bench_start(args):
                        "worker peak MiB": spread(peak), "router resident MiB": spread(router)}
         print(name, json.dumps(table[name]))
     record("start", {"page cache": "warm", "results": table})
+
+
+def bench_first_minutes(args):
+    """A pull over curl's, the first token of `quire run demo`, a change of models, LLM().generate, and a batch file."""
+    import first_minutes as minutes
+    threads, small = os.cpu_count(), args.small
+    body = {"threads": threads, "pull, MB/s from nginx on loopback": minutes.pulls(args.cycles, 64 if small else 512, spread)}
+    print(json.dumps(body), flush=True)
+    body["first token of `quire run demo PROMPT`, s"] = minutes.first_token(args.cycles, spread)
+    body["change of models"] = minutes.switches(args.cycles, {"demo": ROOT / "models" / "demo", "gemma3-270m Q4_K_M": gemma()}, spread)
+    print(json.dumps(body), flush=True)
+    body["a batch file over the bare engine, gemma3-270m Q4_K_M, tokens/s"] = minutes.batch(
+        gemma(), threads, 64 if small else 512, 1 if small else 3, engine, spread)
+    print(json.dumps(body), flush=True)
+    python = transformers_python(args)
+    body["LLM().generate, gemma3-270m in float32, tokens/s"] = minutes.library(
+        python, exact_gemma(python), threads, 100 if small else 1000, 40)
+    print(json.dumps(body), flush=True)
+    record("first_minutes", body)
 
 
 def bench_ranks(args):

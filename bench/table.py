@@ -23,6 +23,7 @@ BENCHES = {
     "constrained": Bench("constrained", ("common/grammar", "common/text/bridge", "worker/constrain", *CPU, *ENGINE)),
     "adapters": Bench("adapters", ("worker/adapters", *CPU, *ENGINE)),
     "start": Bench("start", ("worker/load", "worker/main.cc", "worker/loaded_worker.cc", "cli/serve/serve.cc")),
+    "first-minutes": Bench("first_minutes", ("cli/pull", "cli/serve", "cli/talk", "cli/batch", "library", "router/loading", *CPU, *ENGINE)),
     "sampling": Bench("sampling", ("kernels/sampling", "worker/sample")),
     "dialects": Bench("dialects", ("common/dialect",)),
     "collectives": Bench("collectives", ("kernels/collectives",)),
