@@ -69,6 +69,7 @@ struct GrpcCounters {
   Counter& method_calls_refused;  // too many of one method were open on their connection
   Counter& aged;                  // connections, left because of their age
   Counter& write_timeouts;        // the client read nothing of an answer for too long
+  Counter& lingers_cut;           // more came after a connection's end than is read
   std::map<std::string_view, Counter*> guard_closed;  // connections, by the name of the limit
 };
 

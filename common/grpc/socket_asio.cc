@@ -58,7 +58,10 @@ void GrpcSocket::OnReadable(const Error& wait_error) {
   if (ended && bytes == 0) return Close();
   if (lingering_) {
     lingered_bytes_ += bytes;
-    if (lingered_bytes_ > host_.limits.max_linger_bytes) return Close();
+    if (lingered_bytes_ > host_.limits.max_linger_bytes) {
+      host_.counters.lingers_cut.Add();
+      return Close();
+    }
   } else if (bytes > 0) {
     connection_.Receive({buffer, bytes});
   }

@@ -18,6 +18,7 @@ GrpcHost MakeGrpcHost(const GrpcServices& services) {
                        .method_calls_refused = counted.grpc_method_calls_refused,
                        .aged = counted.http2_connections_aged,
                        .write_timeouts = counted.http_write_timeouts,
+                       .lingers_cut = counted.http_lingers_cut,
                        .guard_closed = counted.http2_guard_closed},
           .limits = services.limits,
           .background = &services.background,

@@ -42,6 +42,8 @@ GrpcCounters AddGrpc(Metrics& metrics) {
                       "Connections left because of their age; routers' are not."),
           .write_timeouts = Add(metrics, "http2_write_timeouts_total",
                                 "Calls and connections given up: nothing was taken from them."),
+          .lingers_cut = Add(metrics, "http2_lingers_cut_total",
+                             "Connections closed at once: too much came after their end."),
           .guard_closed = AddGuard(metrics)};
 }
 

@@ -39,7 +39,7 @@ struct Options {
 
 // Of a test server nothing is read from its counters: one takes what connections count.
 GrpcCounters CountersOf(Counter& all) {
-  GrpcCounters counters{all, all, all, all, all, all, all, all, all, all, {}};
+  GrpcCounters counters{all, all, all, all, all, all, all, all, all, all, all, {}};
   for (const std::string_view limit : kHttp2Limits) counters.guard_closed[limit] = &all;
   return counters;
 }

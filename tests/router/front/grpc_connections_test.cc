@@ -143,8 +143,10 @@ TEST(GrpcEdge, WhatComesAfterTheEndIsReadUpToItsLimit) {
   EXPECT_TRUE(client.Send(std::string(limits.max_linger_bytes, 'x')));
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_EQ(connections(), 1u);
+  EXPECT_EQ(edge.counters.http_lingers_cut.value(), 0u);
   EXPECT_TRUE(client.Send("x"));
   EXPECT_TRUE(edge.Eventually([&] { return edge.front->connections() == 0; }));
+  EXPECT_EQ(edge.counters.http_lingers_cut.value(), 1u);
 }
 
 TEST(GrpcEdge, AClientThatStaysAfterTheEndIsLeftInTime) {
