@@ -1,4 +1,5 @@
 #include "worker/config.h"
+#include "worker/named_model.h"
 
 #include <gtest/gtest.h>
 
@@ -144,8 +145,21 @@ TEST(WorkerConfig, WhatAGpuKeepsOtherwise) {
       << "the emulated device is in the worker of the tests alone";
 }
 
+TEST(WorkerConfig, NamesOfModelsAreToldFromPaths) {
+  for (const char* const name : {"hf:org/repo", "hf.co/org/repo", "s3://bucket/m", "oci://r/m:1",
+                                 "mlflow:models:/m@best", "https://host/m.gguf", "qwen3:4b"}) {
+    EXPECT_TRUE(IsModelName(name)) << name;
+  }
+  for (const char* const path :
+       {"", ".", "/models", "./hf", "folder/model", "m.gguf", "org/repo"}) {
+    EXPECT_FALSE(IsModelName(path)) << path;
+  }
+}
+
 TEST(WorkerConfig, ErrorsNameTheFlagAndAValueThatWorks) {
-  EXPECT_EQ(CheckError({}), "--model is missing; give a Hugging Face folder or a GGUF file");
+  EXPECT_EQ(
+      CheckError({}),
+      "--model is missing; give a Hugging Face folder, a GGUF file, or a name as hf:ORG/REPO");
   EXPECT_EQ(CheckError({"--model=m", "--block-size=48"}),
             "--block-size: must be 16, 32 or 64, is 48");
   EXPECT_EQ(CheckError({"--model=m", "--tensor-parallel-size=2", "--rank-backend=process"}), "");
