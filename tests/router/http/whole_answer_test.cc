@@ -76,8 +76,8 @@ bool HasBytes(const RawClient& client) {
 
 // The only thread of the background is held: what is written there waits, and the loop does not.
 TEST_P(HttpWholeAnswers, AboveTheLimitAreWrittenOffTheLoop) {
+  std::promise<void> held, free;  // until the threads of the edge have ended
   EdgeHarness edge(Limits());
-  std::promise<void> held, free;
   edge.OnLoop([&] {
     ASSERT_TRUE(edge.background.Run(
         [&] {
@@ -103,9 +103,17 @@ TEST_P(HttpWholeAnswers, AboveTheLimitAreWrittenOffTheLoop) {
 }
 
 TEST_P(HttpWholeAnswers, AClientThatLeavesIsSentNothing) {
+  std::promise<void> held, free;
   EdgeHarness edge(Limits());
-  std::promise<void> free;
-  edge.OnLoop([&] { ASSERT_TRUE(edge.background.Run([&] { free.get_future().wait(); }, [] {})); });
+  edge.OnLoop([&] {
+    ASSERT_TRUE(edge.background.Run(
+        [&] {
+          held.set_value();
+          free.get_future().wait();
+        },
+        [] {}));
+  });
+  held.get_future().wait();
   {
     RawClient client = edge.Connect();
     client.Send(Asks(kTokens));
