@@ -31,7 +31,14 @@ void AppendCount(std::string_view name, int64_t count, std::string& out) {
 // Arguments are an object in this API; what a model wrote in place of one is kept in it.
 std::string ArgumentsOf(std::string_view text) {
   const auto read = json::Parse(text);
-  if (read.ok() && read->is_object()) return std::string(text);
+  if (read.ok() && read->is_object()) {
+    // An answer is one line, and models write objects over several: JSON has breaks of lines
+    // between its parts alone.
+    std::string line(text);
+    std::replace_if(
+        line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+    return line;
+  }
   if (text.empty()) return "{}";
   std::string out = "{\"arguments\":";
   json::AppendQuoted(text, out);

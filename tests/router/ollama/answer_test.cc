@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,15 @@ TEST(OllamaAnswer, AGenerationIsLinesAndALastOneWithCounts) {
   EXPECT_EQ(Whole(Kind::kGenerate, {Text("On"), Text("ce")}, "length"),
             std::string(kAt) + R"(2000Z","response":"Once","done":true,"done_reason":"length",)" +
                 Counts(2));
+}
+
+// Models write them over several lines, and a stream has a line for each piece.
+TEST(OllamaAnswer, ArgumentsAreOnOneLine) {
+  const std::vector<Delta> deltas = {
+      Call(0, "c", "read", "{\n  \"a\": \"x\\ny\",\r\n  \"b\": 1\n}")};
+  const std::string lines = Stream(Kind::kChat, deltas, "tool_calls");
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2) << lines;
+  EXPECT_NE(lines.find("{   \"a\": \"x\\ny\",    \"b\": 1 }"), std::string::npos) << lines;
 }
 
 TEST(OllamaAnswer, AChatHasThoughtsTextAndWholeCalls) {
