@@ -3,7 +3,6 @@ import contextlib
 import json
 import pathlib
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,44 +10,21 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "process"), str(ROOT / "tests" / "supply"), str(ROOT / "tests" / "support" / "py")]
-from harness import BIN, Process, Server, free_port, wait_until  # noqa: E402
+from harness import BIN, Server, free_port, wait_until  # noqa: E402
 from machine import CLEAN  # noqa: E402
+from nginx import nginx  # noqa: E402
 
 QUIRE = BIN / "quire"
-NGINX = """
-daemon off;
-master_process off;
-worker_processes 1;
-pid {folder}/nginx.pid;
-error_log stderr;
-events {{}}
-http {{
-  access_log off;
-  sendfile on;
-  client_body_temp_path {folder}/body;
-  proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi;
-  scgi_temp_path {folder}/scgi;
-  server {{
-    listen 127.0.0.1:{port};
-    root {folder};
-  }}
-}}
-"""
 
 
 @contextlib.contextmanager
 def file_server(folder):
-    program = shutil.which("nginx") or ROOT / ".cache" / "debian" / "usr" / "sbin" / "nginx"
-    if not pathlib.Path(program).exists():
-        raise SystemExit("nginx is not here: ./dev test unpacks it")
     port = free_port()
-    (folder / "nginx.conf").write_text(NGINX.format(folder=folder, port=port))
-    with Process([program, "-p", folder, "-c", folder / "nginx.conf"]) as process:
-        wait_until(lambda: subprocess.run(["curl", "-sfI", f"http://127.0.0.1:{port}/model.gguf"], stdout=subprocess.DEVNULL).returncode == 0,
-                   "nginx answers", more=process.output)
-        yield f"http://127.0.0.1:{port}/model.gguf"
+    with nginx(folder, f"sendfile on; server {{ listen 127.0.0.1:{port}; root {folder}; }}") as process:
+        url = f"http://127.0.0.1:{port}/model.gguf"
+        wait_until(lambda: subprocess.run(["curl", "-sfI", url], stdout=subprocess.DEVNULL).returncode == 0, "nginx answers",
+                   more=process.output)
+        yield url
 
 
 def seconds_of(command, **more):

@@ -608,8 +608,8 @@ def main():
     parser.add_argument("--stale", action="store_true", help="list the results that are older than the code they measure")
     parser.add_argument("--cycles", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=60, help="scheduler: of each run of gaps in real time")
-    parser.add_argument("--small", action="store_true", help="router-load, policies, tracing, alert: a short form of each scenario")
-    parser.add_argument("--python", help="batching: a Python that has what bench/transformers/requirements.txt names")
+    parser.add_argument("--small", action="store_true", help="a short form of each scenario, to see that it runs")
+    parser.add_argument("--python", help="batching, first-minutes: a Python that has what bench/transformers/requirements.txt names")
     args = parser.parse_args()
     if args.stale:
         print("\n".join(recording.stale(BENCHES)) or "every result is as new as the code that it measures")

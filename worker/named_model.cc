@@ -26,12 +26,14 @@ absl::StatusOr<FoundModel> FindNamedModel(const std::string& name,
                                           {"pull", "--for-worker", "--", name}, environment));
   if (output.exit_code != 0) {
     return absl::NotFoundError(
-        AbslView("--model: " + name + " was not brought here; the line of quire pull says why"));
+        AbslView("--model: " + name + " cannot be pulled; the line before this one says why"));
   }
   const size_t first = output.text.find('\n');
   const size_t second = first == std::string::npos ? first : output.text.find('\n', first + 1);
   if (second == std::string::npos) {
-    return absl::InternalError("--model: quire pull is of another version than quire-worker");
+    return absl::InternalError(
+        "--model: the quire in this folder is of another version than quire-worker; install both "
+        "together");
   }
   return FoundModel{output.text.substr(0, first),
                     output.text.substr(first + 1, second - first - 1)};

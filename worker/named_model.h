@@ -1,5 +1,5 @@
-// Models that --model names and does not lead to: hf:ORG/REPO, s3:…, or a short name. The `quire`
-// beside this program finds them on this machine, or pulls them.
+// Models that --model gives by name and not by path: hf:ORG/REPO, s3://BUCKET/PREFIX, a short name.
+// The `quire` in this program's folder finds them on this machine, or pulls them.
 #pragma once
 
 #include <string>

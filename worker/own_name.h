@@ -1,4 +1,4 @@
-// What a worker is called that no --worker-id names.
+// The name of a worker that has no --worker-id.
 #pragma once
 
 #include <string>

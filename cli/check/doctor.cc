@@ -85,8 +85,9 @@ int RunDoctor(const CommandInputs& inputs) {
   AddFlags(doctor, schema);
   if (const std::optional<int> code = Begin(inputs, schema, "doctor")) return *code;
   TakeKey(inputs.environment, doctor.server);
-  for (const std::string& folder : ModelFolders(config::ExecutablePath()))
+  for (const std::string& folder : ModelFolders(config::ExecutablePath())) {
     doctor.folders.push_back(folder);
+  }
   std::vector<Finding> findings = {CheckPrograms()};
   const Machine machine = ReadMachine("/");
   for (Finding& finding : JudgeMachine(machine)) findings.push_back(std::move(finding));

@@ -96,11 +96,12 @@ void AddFlags(PullArguments& pull, config::Schema& schema) {
                       "hub, and no redirect leads to a private address.",
               .target = &pull.for_client,
               .hidden = true});
-  schema.Add({.name = "for-worker",
-              .help = "Asks for nothing where the model is here, and prints its path and the name "
-                      "that it is served by, a line each.",
-              .target = &pull.for_worker,
-              .hidden = true});
+  schema.Add(
+      {.name = "for-worker",
+       .help = "Asks no server where the model is on this machine, and prints its path and, on a "
+               "second line, the name that it is served by.",
+       .target = &pull.for_worker,
+       .hidden = true});
   schema.Add({.name = "max-bytes",
               .help = "The most bytes that the model may have; 0 is no limit.",
               .target = &pull.max_bytes,

@@ -27,8 +27,8 @@ std::string TakeFile(std::string_view& rest) {
   return file;
 }
 
-// `of_another_key` is the refusal of the same files with another key: words of ours that are in it,
-// too, may well be what the fuzzer made a key of.
+// No refusal shows a key. `of_another_key` is the refusal of the same files with another key: what
+// both say is our own words, and the fuzzer makes keys of these, too.
 void CheckRefusal(const absl::Status& status, const std::string& key,
                   const absl::Status& of_another_key) {
   if (status.ok()) return;

@@ -3,51 +3,35 @@ import hashlib
 import http.client
 import json
 import pathlib
-import shutil
 import socket
-import subprocess
 import tempfile
 
 from edge_test import port_of, router, worker
-from harness import ROOT, expect, wait_until
+from harness import expect, wait_until
+from nginx import nginx, stream_module
 
-UNPACKED = ROOT / ".cache/debian"  # where ./dev unpacks nginx
 PROXY = "127.0.0.2"  # by which nginx asks
 KEY = "a-key-of-acme-0123456"
 
-CONFIG = """
-daemon off;
-master_process off;
-pid {folder}/nginx.pid;
-error_log stderr;
-load_module {module};
-events {{}}
-http {{
-  access_log off;
-  client_body_temp_path {folder}/body;
-  proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi;
-  scgi_temp_path {folder}/scgi;
+HTTP = """
   server {{
-    listen 127.0.0.1:{http_port};
+    listen 127.0.0.1:{port};
     location / {{
       proxy_pass http://127.0.0.1:{router};
       proxy_bind {proxy};
       proxy_http_version 1.1;
       proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
     }}
-  }}
-}}
+  }}"""
+STREAM = """
 stream {{
   server {{
-    listen 127.0.0.1:{stream_port};
+    listen 127.0.0.1:{port};
     proxy_pass 127.0.0.1:{router};
     proxy_bind {proxy};
     proxy_protocol on;
   }}
-}}
-"""
+}}"""
 
 
 def free_ports(count):
@@ -60,15 +44,9 @@ def free_ports(count):
 
 class Nginx:
     def __init__(self, folder, router_port):
-        program = shutil.which("nginx") or UNPACKED / "usr/sbin/nginx"
-        modules = [at / "usr/lib/nginx/modules/ngx_stream_module.so" for at in (pathlib.Path("/"), UNPACKED)]
-        module = next((m for m in modules if m.exists()), modules[-1])
-        expect(pathlib.Path(program).exists() and module.exists(), "nginx is not here: ./dev test unpacks it")
         self.http, self.stream = free_ports(2)
-        config = folder / "nginx.conf"
-        config.write_text(CONFIG.format(folder=folder, module=module, router=router_port, proxy=PROXY,
-                                        http_port=self.http, stream_port=self.stream))
-        self.child = subprocess.Popen([program, "-p", str(folder), "-c", str(config)])
+        self.process = nginx(folder, HTTP.format(port=self.http, router=router_port, proxy=PROXY), stream_module(),
+                             STREAM.format(port=self.stream, router=router_port, proxy=PROXY))
         wait_until(lambda: self.answers(), "nginx listens")
 
     def answers(self):
@@ -82,8 +60,7 @@ class Nginx:
         return self
 
     def __exit__(self, *_):
-        self.child.terminate()
-        self.child.wait(20)
+        self.process.close()
 
 
 def client(port, source):

@@ -142,7 +142,7 @@ def test_a_worker_says_why_a_name_leads_nowhere(folder, hub):
     for name, why in (("hf:org/none", "org/none"), ("lama3", "nearest: ")):
         with worker(folder, hub, name) as process:
             code = process.wait()
-            expect(code == 3 and why in process.output() and f"--model: {name} was not brought here" in process.output(),
+            expect(code == 3 and why in process.output() and f"--model: {name} cannot be pulled" in process.output(),
                    (name, code, process.output()))
 
 

@@ -6,7 +6,6 @@
 #include <openssl/ssl.h>
 #include <signal.h>
 
-#include <future>
 #include <map>
 #include <thread>
 
@@ -16,6 +15,7 @@
 #include "common/tls/tls_guard.h"
 #include "quire/v1/inference.grpc.pb.h"
 #include "router/front/tls_identity.h"
+#include "tests/router/support/busy_pool.h"
 #include "tests/router/support/grpc_edge.h"
 #include "tests/support/test_certificates.h"
 
@@ -111,30 +111,6 @@ class FakeFiles final : public Files {
     return found->second;
   }
   std::map<std::string, std::string> content;
-};
-
-// Keeps the harness's background thread busy, with so many jobs behind.
-class BusyPool {
- public:
-  BusyPool(EdgeHarness& edge, int queued) {
-    const std::shared_future<void> gate = go_on_.get_future().share();
-    edge.OnLoop([&] {
-      EXPECT_TRUE(edge.background.Run(
-          [this, gate] {
-            begun_.set_value();
-            gate.wait();
-          },
-          [] {}));
-    });
-    begun_.get_future().wait();
-    edge.OnLoop([&] {
-      for (int i = 0; i < queued; ++i) EXPECT_TRUE(edge.background.Run([] {}, [] {}));
-    });
-  }
-  void GoOn() { go_on_.set_value(); }
-
- private:
-  std::promise<void> begun_, go_on_;
 };
 
 class TlsEdge : public testing::Test {

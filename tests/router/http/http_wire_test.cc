@@ -3,10 +3,9 @@
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
-#include <future>
-
 #include "router/core/request_limits.h"
 #include "router/http/http_session_asio.h"
+#include "tests/router/support/busy_pool.h"
 #include "tests/router/support/edge_harness.h"
 
 namespace quire {
@@ -191,13 +190,7 @@ TEST(HttpWire, BodiesThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused) {
   const auto counted = [&](size_t bytes) {
     return edge.Eventually([&] { return edge.services.bodies->bytes() == bytes; });
   };
-  std::promise<void> busy, free;
-  const auto wait = [&, future = free.get_future().share()] {
-    busy.set_value();
-    future.wait();
-  };
-  edge.OnLoop([&] { ASSERT_TRUE(edge.background.Run(wait, [] {})); });
-  busy.get_future().wait();
+  BusyPool busy(edge);
   RawClient first = edge.Connect();
   first.Send(post(1000));
   RawClient leaves = edge.Connect();
@@ -213,7 +206,7 @@ TEST(HttpWire, BodiesThatWaitAtTheirLimitAreServedAndOneByteMoreIsRefused) {
   last.Send(post(500));
   ASSERT_TRUE(counted(2000)) << "the one that left is still in memory";
   EXPECT_EQ(edge.Ask(post(100)).status, 200) << "it waits for nothing";
-  free.set_value();
+  busy.GoOn();
   EXPECT_EQ(first.ReadResponse().status, 200);
   EXPECT_EQ(last.ReadResponse().status, 200);
   EXPECT_TRUE(counted(0));

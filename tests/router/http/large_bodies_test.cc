@@ -1,11 +1,11 @@
 // Bodies that are too large to be parsed on the event loop.
 #include <gtest/gtest.h>
 
-#include <future>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/router/support/busy_pool.h"
 #include "tests/router/support/edge_harness.h"
 
 namespace quire {
@@ -55,22 +55,13 @@ TEST(HttpServer, LargeAnswersOfTextsAreWrittenOffTheLoopWhileOthersAreAnswered) 
                                     ids.substr(0, 201 * 3 - 1) + R"(],"token_strs":null})",
                                 "{\"prompt\":\"" + text + "\"}"};
   for (size_t i = 0; i < 2; ++i) {
-    std::promise<void> held, free;
-    edge.OnLoop([&] {
-      ASSERT_TRUE(edge.background.Run(
-          [&] {
-            held.set_value();
-            free.get_future().wait();
-          },
-          [] {}));
-    });
-    held.get_future().wait();
+    BusyPool busy(edge);
     RawClient client = edge.Connect();
     client.Send(edge.Post(larger[i].first, larger[i].second));
     ASSERT_TRUE(edge.Eventually([&] { return edge.background.queued() == 1; }));
     EXPECT_EQ(edge.Ask(edge.Post("/tokenize", R"({"prompt":"AB"})")).status, 200) << "meanwhile";
     EXPECT_EQ(edge.background.queued(), 1u) << larger[i].first;
-    free.set_value();
+    busy.GoOn();
     const RawResponse answer = client.ReadResponse();
     EXPECT_EQ(answer.status, 200);
     EXPECT_EQ(answer.body, wanted[i]);

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include <future>
 #include <string>
 
+#include "tests/router/support/busy_pool.h"
 #include "tests/router/support/edge_harness.h"
 
 namespace quire {
@@ -76,24 +76,15 @@ bool HasBytes(const RawClient& client) {
 
 // The only thread of the background is held: what is written there waits, and the loop does not.
 TEST_P(HttpWholeAnswers, AboveTheLimitAreWrittenOffTheLoop) {
-  std::promise<void> held, free;  // until the threads of the edge have ended
   EdgeHarness edge(Limits());
-  edge.OnLoop([&] {
-    ASSERT_TRUE(edge.background.Run(
-        [&] {
-          held.set_value();
-          free.get_future().wait();
-        },
-        [] {}));
-  });
-  held.get_future().wait();
+  BusyPool busy(edge);
   RawClient client = edge.Connect();
   client.Send(Asks(kTokens));
   ASSERT_TRUE(edge.Eventually([&] { return edge.background.queued() == 1; }));
   edge.OnLoop([&] { EXPECT_TRUE(edge.pipeline.live.empty()) << "it has ended"; });
   EXPECT_EQ(edge.Ask(Asks(3)).status, 200) << "a small one, meanwhile";
   EXPECT_FALSE(HasBytes(client));
-  free.set_value();
+  busy.GoOn();
   const RawResponse answer = client.ReadResponse();
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.headers.at("x-quire-worker"), "w0");
@@ -103,24 +94,15 @@ TEST_P(HttpWholeAnswers, AboveTheLimitAreWrittenOffTheLoop) {
 }
 
 TEST_P(HttpWholeAnswers, AClientThatLeavesIsSentNothing) {
-  std::promise<void> held, free;
   EdgeHarness edge(Limits());
-  edge.OnLoop([&] {
-    ASSERT_TRUE(edge.background.Run(
-        [&] {
-          held.set_value();
-          free.get_future().wait();
-        },
-        [] {}));
-  });
-  held.get_future().wait();
+  BusyPool busy(edge);
   {
     RawClient client = edge.Connect();
     client.Send(Asks(kTokens));
     ASSERT_TRUE(edge.Eventually([&] { return edge.background.queued() == 1; }));
   }
   EXPECT_TRUE(edge.Eventually([&] { return edge.http->connections() == 0; }));
-  free.set_value();
+  busy.GoOn();
   EXPECT_TRUE(edge.Eventually([&] { return edge.pipeline.memory->bytes() == 0; }));
 }
 

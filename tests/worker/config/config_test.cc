@@ -1,5 +1,4 @@
 #include "worker/config.h"
-#include "worker/named_model.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +7,7 @@
 
 #include "common/config/describe.h"
 #include "worker/host_cpus.h"
+#include "worker/named_model.h"
 
 namespace quire {
 namespace {
@@ -145,7 +145,7 @@ TEST(WorkerConfig, WhatAGpuKeepsOtherwise) {
       << "the emulated device is in the worker of the tests alone";
 }
 
-TEST(WorkerConfig, NamesOfModelsAreToldFromPaths) {
+TEST(WorkerConfig, NamesOfModelsAreNoPaths) {
   for (const char* const name : {"hf:org/repo", "hf.co/org/repo", "s3://bucket/m", "oci://r/m:1",
                                  "mlflow:models:/m@best", "https://host/m.gguf", "qwen3:4b"}) {
     EXPECT_TRUE(IsModelName(name)) << name;

@@ -19,7 +19,7 @@ use crate::template::Namespace;
 pub const MAX_DEPTH: usize = 64;
 /// No single string may be longer.
 pub const MAX_STRING_BYTES: usize = 64 << 20;
-const NODE_BYTES: u64 = 16;
+pub const NODE_BYTES: u64 = 16;
 /// The flag of a caller that gives up is looked at once in so many charges.
 const CHARGES_PER_LOOK: u32 = 256;
 

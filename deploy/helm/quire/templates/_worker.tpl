@@ -80,7 +80,8 @@ spec:
     - name: model
       image: {{ include "quire.image" (list . (merge (dict "repository" (include "quire.worker.repository" .)) $w.image)) }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
-      command: [/usr/local/bin/quire, pull, {{ $source.name.reference | quote }}]
+      {{- /* As the worker does it: what is on the claim needs no hub. */}}
+      command: [/usr/local/bin/quire, pull, --for-worker, --, {{ $source.name.reference | quote }}]
       env:
         {{- include "quire.pulledModels" . | nindent 8 }}
         {{- with $w.extraEnv }}
