@@ -1,7 +1,10 @@
 """Models by `mlflow:`: against a real tracking server, to which MLflow's own client logs, and against a hostile one."""
 import base64
+import contextlib
 import json
+import os
 import re
+import signal
 import subprocess
 import urllib.error
 import urllib.parse
@@ -89,7 +92,11 @@ class Real:
             return False
 
     def close(self):
-        self.process.__exit__(None, None, None)
+        """The server runs in a child of what was started: both are in one group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.child.pid, signal.SIGKILL)
+        self.process.close()
+        expect(not self.is_up(), "no server is left behind")
 
 
 @pytest.fixture(scope="module")
