@@ -38,7 +38,10 @@ def pulls(cycles, mib, spread):
     rows = {"quire": [], "curl | tee | sha256sum": [], "ratio": []}
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        (folder / "model.gguf").write_bytes(random.Random(1).randbytes(mib << 20))
+        rng = random.Random(1)
+        with open(folder / "model.gguf", "wb") as file:
+            for _ in range(mib):
+                file.write(rng.randbytes(1 << 20))
         with file_server(folder) as url:
             for cycle in range(cycles + 1):
                 home = folder / f"home{cycle}"
