@@ -32,8 +32,9 @@ def spread(values):
             "max": round(max(values), 3), "n": len(values)}
 
 
-def last_json(command):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+def last_json(command, environment=None):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True,
+                          env=os.environ | (environment or {}))
     if done.returncode != 0:
         sys.exit(f"{command[0]}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     for line in reversed(done.stdout.strip().splitlines()):
@@ -136,9 +137,13 @@ def pass_priority():
     return wanted if given == "-20" else []
 
 
-def scheduler_run(mode, **options):
+# As quire serve and the images start workers.
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+
+def scheduler_run(mode, environment=None, **options):
     command = (pass_priority() if mode == "pass" else []) + [BIN / "scheduler_bench", f"--mode={mode}"]
-    return last_json(command + [f"--{k.replace('_', '-')}={v}" for k, v in options.items()])
+    return last_json(command + [f"--{k.replace('_', '-')}={v}" for k, v in options.items()], environment)
 
 
 def gap_run(budget_ms, seconds):
@@ -155,11 +160,13 @@ def bench_scheduler(args):
     passes = {}
     kinds = {"one full kind": {}, "full and five sliding groups": {"windowed": 5},
              "one full kind, every block that is taken evicts one": {"full": 1}}
-    rows = {name: [] for name in kinds}
+    heaps = {"": HUGE_PAGES, ", heap in small pages": None}
+    rows = {name + heap: [] for name in kinds for heap in heaps}
     for _ in range(max(11, args.cycles)):  # in turns, so that a neighbour of the machine meets all alike
         for name, options in kinds.items():
-            rows[name].append(scheduler_run("pass", rows=1024, **options))
-    for name in kinds:
+            for heap, environment in heaps.items():
+                rows[name + heap].append(scheduler_run("pass", environment, rows=1024, **options))
+    for name in rows:
         passes[name] = {key: spread([r[key] for r in rows[name]]) for key in ("p50_us", "p99_us")}
         print(f"pass, {name}: p50 {passes[name]['p50_us']['median']} µs, p99 {passes[name]['p99_us']['median']} µs")
     gaps = {f"budget {budget} ms": scheduler_run("gap", budget_ms=budget) for budget in (200, 100, 0)}
@@ -173,7 +180,8 @@ def bench_scheduler(args):
             waste[f"block {size}, {groups} sliding groups"] = {
                 "held": round(row["wasted_percent"], 2), "least with such blocks": round(row["least_percent"], 2)}
     print("waste in percent:", waste)
-    record("scheduler", {"priority of the passes": " ".join(pass_priority()) or f"as it was started, nice {os.nice(0)}",
+    record("scheduler", {"heap of the passes": " ".join(f"{k}={v}" for k, v in HUGE_PAGES.items()),
+                         "priority of the passes": " ".join(pass_priority()) or f"as it was started, nice {os.nice(0)}",
                          "pass over 1024 decodes": passes,
                          "gap of 8 streams beside 16,000-token prompts, virtual time": gaps,
                          "the same with gemma3-270m Q4_K_M, real time": real,

@@ -26,6 +26,14 @@ std::vector<std::string> ChildEnvironment(const config::Environment& environment
   return variables;
 }
 
+// Workers keep the tables of their scheduler in huge pages, unless the variable that glibc reads
+// for that has another value.
+void UseHugePages(std::vector<std::string>& variables) {
+  const auto set = [](const std::string& v) { return v.starts_with("GLIBC_TUNABLES="); };
+  if (std::ranges::any_of(variables, set)) return;
+  variables.push_back("GLIBC_TUNABLES=glibc.malloc.hugetlb=1");
+}
+
 // If the router would refuse its settings, or the files that they name, or would find a port taken,
 // it reports that before a worker has loaded the model. 0: it would not; the sentence is the
 // router's own.
@@ -73,6 +81,7 @@ void Fill(const config::Environment& environment, const ServePlan& plan,
   options.host.workers = plan.workers;
   options.host.worker_listen = plan.worker_listen;
   options.host.environment = ChildEnvironment(environment);
+  UseHugePages(options.host.environment);
   options.host.secrets = plan.worker_environment;
   options.load_first = plan.load_first;
   for (const auto& [name, value] : environment) {

@@ -53,6 +53,15 @@ def test_serve_answers_and_stops_cleanly():
         expect("Traceback" not in server.process.output(), "")
 
 
+def test_workers_keep_their_tables_in_huge_pages_unless_told_otherwise():
+    for given, kept in ((None, "glibc.malloc.hugetlb=1"), ("glibc.malloc.check=0", "glibc.malloc.check=0")):
+        environment = {k: v for k, v in os.environ.items() if k != "GLIBC_TUNABLES"}
+        with Server(env=environment | ({"GLIBC_TUNABLES": given} if given else {})) as server:
+            [worker] = server.children("quire-worker")
+            variables = pathlib.Path(f"/proc/{worker}/environ").read_text().split("\0")
+            expect([v for v in variables if v.startswith("GLIBC_")] == [f"GLIBC_TUNABLES={kept}"], variables)
+
+
 def test_the_same_answer_alone_and_in_a_crowd():
     with Server() as server:
         alone = [text_of(server.post("/v1/completions", {**PROMPT, "prompt": p, "seed": 5,

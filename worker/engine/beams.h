@@ -24,11 +24,11 @@ struct Beams {
 
   BeamSearch search;
   SamplingParams sampling;                    // for every beam: its best tokens, nothing else
-  std::vector<std::unique_ptr<Choice>> rows;  // the beams, in the search's order
+  std::vector<OwnedChoice> rows;  // the beams, in the search's order
   std::vector<BeamRow> results;               // of this round, by beam
   size_t results_missing = 0;
   // The beams of the previous round: the step that is being committed may still name them.
-  std::vector<std::unique_ptr<Choice>> last_rows;
+  std::vector<OwnedChoice> last_rows;
   AttemptUsage usage;        // of rows that have left, and of all tokens
   int64_t told_tokens = 0;   // of the answers
   uint32_t preemptions = 0;  // of rows that have left

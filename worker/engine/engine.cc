@@ -219,8 +219,7 @@ void Engine::State::LaunchSteps(int64_t now_us) {
       step.rows = std::move(spare_rows.back());
       spare_rows.pop_back();
     }
-    const bool forces = options.forced_tokens && constrained_choices > 0;
-    if (options.drafter != nullptr || forces) ProposeDrafts();
+    if (Drafts()) ProposeDrafts();
     if (!PlanStep(step)) return spare_rows.push_back(std::move(step.rows));
     step.number = plan.number;
     step.work = scheduler.work();
@@ -254,7 +253,8 @@ void Engine::State::LaunchSteps(int64_t now_us) {
 
 // A request that can never be served is ended by name, and the pass is repeated.
 bool Engine::State::PlanStep(Launched& step) {
-  const StepBudget budget{options.max_step_time_us, step_time.times(), LearnsDrafts() ? 1 : 0};
+  const StepBudget budget{options.max_step_time_us, step_time.times(), LearnsDrafts() ? 1 : 0,
+                          Drafts()};
   while (!scheduler.Plan(plan, step.rows, budget)) {
     if (scheduler.unfit() == nullptr) return false;
     EndUnfit();
@@ -311,46 +311,72 @@ bool Engine::State::CommitReady(int64_t now_us) {
 // The rows of a step in its order, each with what it sampled and scored.
 void Engine::State::CommitRows(const Launched& step, int64_t now_us) {
   const std::span<const PlannedRow> rows(step.rows);
-  std::span<const SampledToken> samples(result.samples);
-  std::span<const ScoredToken> scores(result.scores);
+  StepOutcome left{result.samples, result.scores};
   scheduler.PrepareCommit(rows);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const PlannedRow& row = rows[i];
     PrefetchRows(rows, i);
-    const SampledToken* sample = nullptr;
-    if (row.sample) {
-      QUIRE_CHECK(!samples.empty());
-      sample = samples.data();
-      samples = samples.subspan(1 + static_cast<size_t>(row.draft_count));
-      QUIRE_CHECK_MSG(sample->sequence == row.sequence->id, "a sample belongs to another row");
-    }
-    Choice& choice = static_cast<Choice&>(*row.sequence);
-    if (choice.constrained && row.sample) JudgeText(choice);
-    if (row.plain && sample->token >= 0 && scheduler.CommitDecode(row, sample->token)) {
-      ++totals.generated_tokens;
-      ++choice.generated;
-      TellToken(choice, *sample, choice.OutputCount(), now_us);
-      continue;
-    }
-    if (row.draft_count > 0) {
-      CommitDrafted(choice, row, {sample, 1 + static_cast<size_t>(row.draft_count)}, now_us);
-      continue;
-    }
-    NoteChunk(choice, row, step.launched_us);
-    const std::span<const ScoredToken> scored = scores.first(static_cast<size_t>(row.score_count));
-    scores = scores.subspan(scored.size());
-    // A sequence that ended while the step ran takes nothing: its overrun was counted at its end.
-    const bool taken = scheduler.CommitRow(row, sample == nullptr ? -1 : sample->token);
-    if (!taken) {
-      totals.generated_tokens += row.sample;
-      totals.discarded_tokens += row.sample;
-    }
-    // Scores belong to the request, even when the choice that computed them has ended.
-    if (!CommitScores(choice, scored) || !taken) continue;
-    if (sample != nullptr) CommitSample(choice, *sample, choice.OutputCount(), now_us);
+    if (rows[i].plain && CommitPlainRow(rows[i], left)) continue;
+    CommitRow(rows[i], step.launched_us, left, now_us);
   }
-  QUIRE_CHECK(scores.empty() && samples.empty());
+  QUIRE_CHECK(left.scores.empty() && left.samples.empty());
   if (step.constrained) options.masks->EndStep(options.drafter != nullptr);
+}
+
+// Nearly every row of nearly every step: a token that ends nothing and uses nothing up. False: the
+// row needs CommitRow, and nothing has been done.
+[[gnu::always_inline]] inline bool Engine::State::CommitPlainRow(const PlannedRow& row,
+                                                                 StepOutcome& left) {
+  QUIRE_CHECK(!left.samples.empty());
+  const SampledToken& sample = left.samples.front();
+  Choice& choice = static_cast<Choice&>(*row.sequence);
+  QUIRE_CHECK_MSG(sample.sequence == choice.id, "a sample belongs to another row");
+  const int64_t count = choice.OutputCount() + 1;
+  if (choice.constrained || sample.token < 0 || count >= choice.window_end ||
+      MayStop(choice.end_filter, sample.token, count, choice.output_limit) ||
+      !scheduler.CommitDecode(row, sample.token)) {
+    return false;
+  }
+  left.samples = left.samples.subspan(1);
+  ++totals.generated_tokens;
+  ++choice.generated;
+  if (!out.AddPlainToken(choice, sample.token, count)) {
+    out.AddToken(choice, sample, count, result.Top(sample.top));
+  }
+  return true;
+}
+
+void Engine::State::CommitRow(const PlannedRow& row, int64_t launched_us, StepOutcome& left,
+                              int64_t now_us) {
+  Choice& choice = static_cast<Choice&>(*row.sequence);
+  const SampledToken* sample = nullptr;
+  if (row.sample) {
+    QUIRE_CHECK(!left.samples.empty());
+    sample = left.samples.data();
+    left.samples = left.samples.subspan(1 + static_cast<size_t>(row.draft_count));
+    QUIRE_CHECK_MSG(sample->sequence == choice.id, "a sample belongs to another row");
+    if (choice.constrained) JudgeText(choice);
+  }
+  if (row.plain && sample->token >= 0 && scheduler.CommitDecode(row, sample->token)) {
+    ++totals.generated_tokens;
+    ++choice.generated;
+    return TellToken(choice, *sample, choice.OutputCount(), now_us);
+  }
+  if (row.draft_count > 0) {
+    return CommitDrafted(choice, row, {sample, 1 + static_cast<size_t>(row.draft_count)}, now_us);
+  }
+  NoteChunk(choice, row, launched_us);
+  const std::span<const ScoredToken> scored =
+      left.scores.first(static_cast<size_t>(row.score_count));
+  left.scores = left.scores.subspan(scored.size());
+  // A sequence that ended while the step ran takes nothing: its overrun was counted at its end.
+  const bool taken = scheduler.CommitRow(row, sample == nullptr ? -1 : sample->token);
+  if (!taken) {
+    totals.generated_tokens += row.sample;
+    totals.discarded_tokens += row.sample;
+  }
+  // Scores belong to the request, even when the choice that computed them has ended.
+  if (!CommitScores(choice, scored) || !taken) return;
+  if (sample != nullptr) CommitSample(choice, *sample, choice.OutputCount(), now_us);
 }
 
 // Decode rows are not part of it: they compute one token, which samples, after the first output.
@@ -404,9 +430,8 @@ void Engine::State::CommitSample(Choice& choice, const SampledToken& sample, int
 }
 
 // A token that counts: its router gets it, and it may be the choice's last one.
-[[gnu::always_inline]] inline void Engine::State::TellToken(Choice& choice,
-                                                            const SampledToken& sample,
-                                                            int64_t count, int64_t now_us) {
+void Engine::State::TellToken(Choice& choice, const SampledToken& sample, int64_t count,
+                              int64_t now_us) {
   if (!out.AddPlainToken(choice, sample.token, count)) {
     out.AddToken(choice, sample, count, result.Top(sample.top));
   }

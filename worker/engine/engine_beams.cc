@@ -84,7 +84,7 @@ void Engine::State::StartBeams(Request& request) {
   beams.sampling.temperature = 0.0f;
   beams.sampling.seed = submit.sampling.seed;
   beams.sampling.logprobs = 1 + std::max(candidates, submit.sampling.logprobs - 1);
-  auto first = std::make_unique<Choice>();
+  auto first = choices.Make();
   InitBeam(*first, request, 0, next_sequence++);
   const Choice& answer = OneAnswer(request);
   first->cache = answer.cache;  // the prompt alone; beams share by forks
@@ -118,10 +118,10 @@ void Engine::State::EndRound(Request& request) {
   beams.usage.generated_tokens += static_cast<uint32_t>(added);
   totals.generated_tokens += static_cast<uint64_t>(added);
   if (next.empty()) return TellAnswers(request);
-  std::vector<std::unique_ptr<Choice>> rows;
+  std::vector<OwnedChoice> rows;
   for (const BeamStep& step : next) {
     const Choice& parent = *beams.rows[step.parent];
-    Choice& beam = *rows.emplace_back(std::make_unique<Choice>());
+    Choice& beam = *rows.emplace_back(choices.Make());
     InitBeam(beam, request, static_cast<uint32_t>(rows.size() - 1), next_sequence++);
     // The parent's sample is not the search's choice.
     beam.tokens.reserve(parent.tokens.size());
@@ -130,7 +130,7 @@ void Engine::State::EndRound(Request& request) {
     beam.window_end = beam.OutputCount() + 1;
     scheduler.EnqueueFork(beam, parent);
   }
-  for (const std::unique_ptr<Choice>& parent : beams.rows) {
+  for (const OwnedChoice& parent : beams.rows) {
     QUIRE_CHECK(parent->steps_in_flight == 0);
     scheduler.Remove(*parent);
     AddWork(*parent, beams);
@@ -143,7 +143,7 @@ void Engine::State::EndRound(Request& request) {
 void Engine::State::TellAnswers(Request& request) {
   Beams& beams = *request.beams;
   std::vector<BeamAnswer> answers;
-  for (const std::unique_ptr<Choice>& choice : request.choices) {
+  for (const OwnedChoice& choice : request.choices) {
     const size_t index = answers.size();
     const bool there = index < beams.search.answer_count();
     answers.push_back(there ? beams.search.Answer(index) : BeamAnswer());
@@ -183,7 +183,7 @@ void Engine::State::StopBeams(Request& request) {
   const int64_t discarded = beams.usage.generated_tokens - beams.told_tokens;
   beams.usage.discarded_tokens += static_cast<uint32_t>(discarded);
   totals.discarded_tokens += static_cast<uint64_t>(discarded);
-  for (const std::unique_ptr<Choice>& beam : beams.rows) {
+  for (const OwnedChoice& beam : beams.rows) {
     // Samples in flight are dropped and counted when they come.
     beams.usage.generated_tokens += static_cast<uint32_t>(beam->samples_in_flight);
     beams.usage.discarded_tokens += static_cast<uint32_t>(beam->samples_in_flight);

@@ -32,7 +32,7 @@ CacheIdentity IdentityOf(const Submit& submit, const EngineOptions& options) {
 
 void Engine::State::EndRequest(Request& request, const ChoiceOutcome& end) {
   // With the last choice the request leaves the table, but not memory yet.
-  for (const std::unique_ptr<Choice>& choice : request.choices) {
+  for (const OwnedChoice& choice : request.choices) {
     if (!choice->ended) EndChoice(*choice, end);
   }
   QUIRE_CHECK(request.open_choices == 0);
@@ -129,13 +129,13 @@ void Engine::State::Accept(SubmitCommand command) {
     owned->adapter_slot = *slot;
   }
   next_timeout_us = std::min(next_timeout_us, owned->deadline_us);
-  const uint32_t choices = static_cast<uint32_t>(owned->submit.choices.size());
-  for (uint32_t i = 0; i < choices; ++i) owned->choices.push_back(std::make_unique<Choice>());
-  owned->open_choices = choices;
+  const uint32_t count = static_cast<uint32_t>(owned->submit.choices.size());
+  for (uint32_t i = 0; i < count; ++i) owned->choices.push_back(choices.Make());
+  owned->open_choices = count;
   ++waiting_requests;
   Request& request = requests.Add(std::move(owned));
   // Choices that had ended elsewhere first: the last to end here is then really the last.
-  for (uint32_t i = 0; i < choices; ++i) {
+  for (uint32_t i = 0; i < count; ++i) {
     if (!request.submit.choices[i].ended) continue;
     request.choices[i]->ended = true;
     request.choices[i]->request = &request;
@@ -143,7 +143,7 @@ void Engine::State::Accept(SubmitCommand command) {
   }
   QUIRE_CHECK(request.open_choices > 0);
   const uint64_t arrival = next_arrival++;
-  for (uint32_t i = 0; i < choices; ++i) {
+  for (uint32_t i = 0; i < count; ++i) {
     if (request.choices[i]->ended) continue;
     request.choices[i]->arrival = arrival;
     AddChoice(request, i);

@@ -27,6 +27,10 @@ bool MayDraft(const Choice& choice) {
 
 }  // namespace
 
+bool Engine::State::Drafts() const {
+  return options.drafter != nullptr || (options.forced_tokens && constrained_choices > 0);
+}
+
 bool Engine::State::LearnsDrafts() const { return draft_steps < kLearningSteps; }
 
 // What a row's grammar forces, else what the drafter guesses. Rows whose last sample is still in

@@ -62,7 +62,14 @@ struct Engine::State {
   bool PlanStep(Launched& step);
   void EndUnfit();
   bool CommitReady(int64_t now_us);
+  // What a step sampled and scored, less what the rows before the next one have taken.
+  struct StepOutcome {
+    std::span<const SampledToken> samples;
+    std::span<const ScoredToken> scores;
+  };
   void CommitRows(const Launched& step, int64_t now_us);
+  bool CommitPlainRow(const PlannedRow& row, StepOutcome& left);
+  void CommitRow(const PlannedRow& row, int64_t launched_us, StepOutcome& left, int64_t now_us);
   void NoteChunk(Choice& choice, const PlannedRow& row, int64_t launched_us);
   bool CommitScores(Choice& choice, std::span<const ScoredToken> scored);
   void CommitSample(Choice& choice, const SampledToken& sample, int64_t count, int64_t now_us);
@@ -72,6 +79,7 @@ struct Engine::State {
   void PublishAdapters();
 
   // --- speculation (engine_drafts.cc)
+  bool Drafts() const;  // rows may have drafts
   bool LearnsDrafts() const;
   void ProposeDrafts();
   bool ProposeForced(Choice& choice, DraftStep& step, double micros);
@@ -114,7 +122,8 @@ struct Engine::State {
   Scheduler scheduler;
   StepCost cost;            // a high estimate: for stuck steps
   StepTimeModel step_time;  // a mean estimate: for how much prefill fits into a step
-  RequestTable requests;
+  Slab<Choice> choices;
+  RequestTable requests;  // their choices are in the slab
   OutputBuilder out;
   CacheReports cache_reports;
   EngineTotals totals;

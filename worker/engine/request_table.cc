@@ -26,7 +26,7 @@ bool Request::StepsInFlight() const {
 AttemptUsage Request::Usage() const {
   AttemptUsage usage = beams == nullptr ? AttemptUsage() : beams->usage;
   usage.prompt_tokens = prompt_tokens;
-  for (const std::unique_ptr<Choice>& choice : choices) {
+  for (const OwnedChoice& choice : choices) {
     QUIRE_CHECK(choice->recomputed_total <= choice->computed_total);
     QUIRE_CHECK(choice->cached_total >= 0 && choice->recomputed_total >= 0);
     QUIRE_CHECK(choice->discarded <= choice->generated);
@@ -134,7 +134,7 @@ void RequestTable::CheckInvariants() const {
     QUIRE_CHECK(request->open_choices > 0);
     QUIRE_CHECK(request->counted == (request->compiling == 0));
     size_t open = 0;
-    for (const std::unique_ptr<Choice>& choice : request->choices) {
+    for (const OwnedChoice& choice : request->choices) {
       open += !choice->ended;
       QUIRE_CHECK(choice->request == request.get());
       const bool placed = choice->place != SequencePlace::kNone;

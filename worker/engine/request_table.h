@@ -15,6 +15,7 @@
 
 #include "common/ids.h"
 #include "common/prefetch.h"
+#include "common/slab.h"
 #include "common/wire/values.h"
 #include "worker/core/engine_io.h"
 #include "worker/draft/draft_history.h"
@@ -52,6 +53,8 @@ struct Choice : Sequence {
   void PrefetchToken() const { PrefetchToWrite(&router); }
 };
 
+using OwnedChoice = Slab<Choice>::Owned;
+
 struct Request {
   Request();
   ~Request();
@@ -63,7 +66,7 @@ struct Request {
   int64_t deadline_us = kNeverMicros;
   CacheIdentity cache;
   int32_t adapter_slot = -1;  // of submit.adapter; −1: it has none
-  std::vector<std::unique_ptr<Choice>> choices;
+  std::vector<OwnedChoice> choices;
   size_t open_choices = 0;
   bool told_admitted = false;
   // The times at which it reached each phase; never, until it has.

@@ -6,6 +6,12 @@
 #include "common/check.h"
 
 namespace quire {
+namespace {
+
+// How many pages before its own a page's entry is prefetched.
+constexpr int64_t kPagesAhead = 4;
+
+}  // namespace
 
 BlockPool::BlockPool(int64_t page_count, std::function<void(int32_t)> on_page_freed)
     : on_page_freed_(std::move(on_page_freed)) {
@@ -23,6 +29,7 @@ const BlockPool::Page& BlockPool::Entry(BlockId block) const {
 std::optional<BlockId> BlockPool::Allocate(int32_t pages) {
   QUIRE_CHECK(pages > 0 && pages <= std::numeric_limits<uint16_t>::max());
   if (free() < pages) return std::nullopt;
+  if (free() > kPagesAhead) PrefetchToWrite(&pages_[free_[free_.size() - 1 - kPagesAhead]]);
   const int32_t first = free_.back();
   int32_t previous = -1;
   for (int32_t i = 0; i < pages; ++i) {

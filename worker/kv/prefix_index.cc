@@ -18,12 +18,12 @@ PrefixIndex::PrefixIndex(int64_t capacity, int32_t block_size, int32_t kinds)
   nodes_.resize(count);
   tokens_.resize(count * static_cast<size_t>(block_size));
   blocks_.resize(count * static_cast<size_t>(kinds), kNoBlock);
-  slots_.resize(std::bit_ceil(2 * count + 2));
+  slots_.resize(std::bit_ceil(4 * count + 2));
   slot_mask_ = slots_.size() - 1;
 }
 
 int64_t PrefixIndex::BytesPerNode(int32_t block_size, int32_t kinds) {
-  return static_cast<int64_t>(sizeof(Node) + 2 * sizeof(Slot)) + kinds * int64_t{sizeof(BlockId)} +
+  return static_cast<int64_t>(sizeof(Node) + 4 * sizeof(Slot)) + kinds * int64_t{sizeof(BlockId)} +
          block_size * int64_t{sizeof(TokenId)};
 }
 
@@ -59,7 +59,7 @@ NodeId PrefixIndex::PinRoot(const std::string& key, uint64_t hash) {
 size_t PrefixIndex::SlotOf(uint64_t hash) const {
   const uint32_t tag = static_cast<uint32_t>(hash);
   size_t at = Home(hash);
-  // At most half of the slots are taken: the walk ends.
+  // At most a quarter of the slots is taken: the walk ends.
   while (slots_[at].node != kNoNode &&
          (slots_[at].tag != tag || nodes_[slots_[at].node].hash != hash)) {
     at = (at + 1) & slot_mask_;

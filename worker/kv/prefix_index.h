@@ -113,7 +113,7 @@ class PrefixIndex {
   Array<Node> nodes_;
   Array<TokenId> tokens_;  // [node, block_size]
   Array<BlockId> blocks_;  // [node, kind]
-  Array<Slot> slots_;      // open addressing, linear probing, at most half full
+  Array<Slot> slots_;      // open addressing, linear probing, at most a quarter full
   size_t slot_mask_ = 0;
   NodeId free_ = kNoNode;
   NodeId end_ = 0;

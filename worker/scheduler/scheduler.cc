@@ -106,7 +106,7 @@ bool Scheduler::Plan(StepPlan& plan, std::vector<PlannedRow>& rows, const StepBu
       std::max<int64_t>(options_.cache.block_size, int64_t{options_.max_num_batched_tokens} -
                                                        static_cast<int64_t>(plan.rows.size()));
   PlanPrefills();
-  PlanDrafts();
+  if (budget.drafts) PlanDrafts();
   plan_ = nullptr;
   rows_ = nullptr;
   if (plan.rows.empty()) {
@@ -166,6 +166,9 @@ void Scheduler::Pause(Sequence& sequence) {
   planned_row.q_len = 1;
   planned_row.sample = true;
   planned_row.plain = true;
+  if (end < sequence.plain_end) return;
+  planned_row.blocks_due = end >= sequence.blocks_due;
+  planned_row.plain = !planned_row.blocks_due;
 }
 
 void Scheduler::PlanDecodes() {

@@ -75,7 +75,7 @@ class Scheduler {
   bool CommitRow(const PlannedRow& row, TokenId token);
   // The same for a row that decodes and continues with its blocks unchanged, as nearly all do.
   // False: nothing has been done, call CommitRow. Requires: token ≥ 0.
-  bool CommitDecode(const PlannedRow& row, TokenId token) {
+  [[gnu::always_inline]] bool CommitDecode(const PlannedRow& row, TokenId token) {
     Sequence& sequence = *row.sequence;
     const bool goes_on = row.plain && sequence.place != SequencePlace::kNone &&
                          sequence.incarnation == row.incarnation;

@@ -98,7 +98,8 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
 }
 
 // The positions, from the next one on, at which only its decoding needs attention: it has its own
-// room that the runner knows of, no block fills up, and neither limit nor window ends there. Every
+// room that the runner knows of, no block fills up before the last of them, and neither limit nor
+// window ends there. Every
 // change of that sets the end to 0 (a Grant only moves it further).
 void Scheduler::FindPlainEnd(Sequence& sequence) {
   const int64_t next = sequence.planned;
@@ -112,7 +113,7 @@ void Scheduler::FindPlainEnd(Sequence& sequence) {
   if (next < done) return;
   const int64_t outputs = std::min(sequence.output_limit, sequence.window_end);
   sequence.plain_end =
-      std::min({sequence.room, sequence.blocks_due - 1, sequence.prompt_length - 1 + outputs});
+      std::min({sequence.room, sequence.blocks_due, sequence.prompt_length - 1 + outputs});
 }
 
 // The records know two kinds of computed tokens: the prompt's, once, and whatever is computed
