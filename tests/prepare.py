@@ -27,6 +27,7 @@ ITEMS = [
     ("headers of cuBLAS", ["python3", TOOLKIT, "cublas"]),
     ("schema suite", ["python3", "tests/common/grammar/suite.py"]),
     ("real tokenizers", ["bash", "tests/golden/text/fetch_tokenizers.sh"]),
+    ("templates of many families", ["python3", "tests/golden/text/fetch_templates.py"]),
     ("gemma3-270m", ["python3", "models/fetch/fetch_model.py", "gemma3-270m"]),
 ]
 

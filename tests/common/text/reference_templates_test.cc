@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstdio>
+#include <filesystem>
 
 #include "common/json/json.h"
 #include "common/text/chat_template.h"
@@ -20,9 +22,11 @@ std::string_view Text(const json::Value& object, const char* name) {
   return json::View(object.at(name).as_string());
 }
 
-// Expects that `text` is what the reference rendered, or an error where the reference refused.
+// Expects that `text` is what the reference rendered, or an error where the template refuses. What
+// Python cannot run (a list that is null, say) may work here, or be an error.
 void ExpectSame(const absl::StatusOr<std::string>& text, const json::Value& expected,
                 std::string_view what) {
+  if (expected.is_bool()) return;
   if (expected.is_null()) {
     EXPECT_FALSE(text.ok()) << what << "\nrendered: " << *text;
     return;
@@ -96,6 +100,71 @@ TEST_P(RealTemplateTest, ConversationsRenderAsInTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(All, RealTemplateTest,
                          testing::Values("llama3", "qwen3", "gemma3", "deepseek_v3"));
+
+// Templates of many families, as llama.cpp keeps them. They are fetched; of the expected texts only
+// hashes are kept.
+constexpr int64_t kThen = 1772600767;  // 2026-03-04 05:06:07 UTC
+
+std::string Hex(uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+TEST(FamilyTemplatesTest, ConversationsRenderAsInTransformers) {
+  const std::string folder = QUIRE_SOURCE_DIR "/.cache/chat-templates";
+  if (!std::filesystem::exists(folder + "/version")) {
+    GTEST_SKIP() << "not fetched: tests/golden/text/fetch_templates.py";
+  }
+  const json::Value chats = ReadJson("chats.json");
+  const json::Value families = ReadJson("families.json");
+  ASSERT_GE(families.as_object().size(), 70u);
+  for (const auto& [name, expected] : families.as_object()) {
+    SCOPED_TRACE(std::string(std::string_view(name)));
+    const auto source = ReadFile(folder + "/" + std::string(std::string_view(name)));
+    ASSERT_TRUE(source.has_value());
+    const auto compiled = ChatTemplate::Compile(*source);
+    ASSERT_TRUE(compiled.ok()) << compiled.status();
+    ASSERT_EQ(chats.as_array().size(), expected.as_array().size());
+    for (size_t i = 0; i < chats.as_array().size(); ++i) {
+      const json::Value& chat = chats.as_array()[i];
+      RenderOptions options;
+      options.special_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
+      options.now_unix_seconds = kThen;
+      options.add_generation_prompt = chat.at("add_generation_prompt").as_bool();
+      options.continue_final_message = chat.at("continue_final_message").as_bool();
+      options.extra_json = std::string(Text(chat, "extra"));
+      // Python escapes for HTML what this template joins to text that is `safe`.
+      if (name == "meetkai-functionary-medium-v3.1.jinja" && !Text(chat, "tools").empty()) continue;
+      const auto text = (*compiled)->Render(Text(chat, "messages"), Text(chat, "tools"), options);
+      absl::StatusOr<std::string> hash = text;
+      if (text.ok()) hash = Hex(Fnv1a(*text));
+      ExpectSame(hash, expected.as_array()[i],
+                 std::string(Text(chat, "messages")) + "\n" + text.value_or(""));
+    }
+  }
+}
+
+// An assistant that only calls tools says null. It is left out; where a template then fails, it is
+// none, which some compare it with.
+TEST(ReferenceTemplatesTest, NullContentOfAnAssistantIsLeftOutOrNone) {
+  const auto render = [](std::string_view line) {
+    return (*ChatTemplate::Compile("{% for m in messages %}" + std::string(line) + "{% endfor %}"))
+        ->Render(
+            R"([{"role":"user","content":"u"},{"role":"assistant","content":null,"tool_calls":null}])",
+            "", RenderOptions());
+  };
+  EXPECT_EQ(*render("{{ m.content }};"), "u;;");
+  EXPECT_EQ(*render("{{ m.content is none }}{{ m.tool_calls is defined }};"),
+            "FalseFalse;FalseFalse;");
+  const std::string guarded =
+      "{% if m.content is none %}calls{% else %}{{ 'x' + m.content }}{% endif %};";
+  EXPECT_EQ(*render(guarded), "xu;calls;");
+  const auto refused = render("{% if m.content is none or true %}{{ 'x' + m.content }}{% endif %}");
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.status().message().find("string and undefined"), std::string::npos)
+      << "the first error is told: " << refused.status();
+}
 
 // A completion gets the beginning-of-sequence tokens that the tokenizer adds; a rendered chat
 // carries its own in the text and gets no others.

@@ -2,27 +2,33 @@
 """Writes the expected values of tests/common/text/real_tokenizers_test.cc from the reference libraries.
 
     pip install transformers==5.23.0 tokenizers==0.23.3 jinja2==3.1.6
-    tests/golden/text/fetch_tokenizers.sh && python3 tests/golden/text/make_text_goldens.py
+    tests/golden/text/fetch_tokenizers.sh && tests/golden/text/fetch_templates.py && python3 tests/golden/text/make_text_goldens.py
 
 Files, all little-endian:
   strings.bin     u32 count; per string u8 kind: 0 = u32 size, bytes; 1 = u64 seed, u32 min_bytes: earlier strings of
                   kind 0 that a generator picks, one after another, until there are min_bytes of them
   ids_NAME.bin    per string u32 count, u64 FNV-1a of the ids with special tokens (4 bytes each), u64 FNV-1a of the
                   decoded text with special tokens kept
-  chats.json      conversations; chats_NAME.json: the rendered text of each, or null where the template refuses
+  chats.json      conversations; chats_NAME.json: the rendered text of each, null where the template refuses it in words
+                  of its own, or false where Python cannot run it
   templates.json  small templates with inputs and what transformers renders
+  families.json   by file of .cache/chat-templates: the same, each text as its u64 FNV-1a in hex
 """
+import datetime
 import json
 import pathlib
 import random
 import struct
 
+import jinja2
 import tokenizers
 import transformers
+from transformers.utils import chat_template_utils
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 HERE = pathlib.Path(__file__).resolve().parent
 TOKENIZERS = ROOT / ".cache" / "npm-tokenizers"
+FAMILIES = ROOT / ".cache" / "chat-templates"
 NAMES = ["llama3", "qwen3", "gemma3", "gptoss", "deepseek_v3"]
 PINNED = {"transformers": "5.23.0", "tokenizers": "0.23.3"}
 SEED = 20240229
@@ -237,6 +243,12 @@ TEMPLATES = [
     "{{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ messages | rejectattr('role', 'eq', 'user') | map(attribute='content') | list }}{{ [3, 1, 2] | sort }}{{ [1, 1, 2] | unique | list }}{{ [1, 2, 3] | sum }}{{ [1, 5] | max }}{{ [1, 5] | first }}{{ [1, 5] | last }}{{ {'b': 1, 'a': 2} | dictsort }}{{ [1, 2, 3] | reverse | list }}{{ [1,2,3] | batch(2) | list }}",
     "{{ [1, 2] + [3] }}{{ 'a' + 'b' }}{{ [[1, 2], [3]] | map('length') | list }}{{ ['a', 'b'] | map('upper') | join }}{{ [0, 1] | select | list }}",
     "{% if tools %}{% for t in tools %}{{ t.function.name }}:{% for p, d in t.function.parameters.properties.items() %}{{ p }}({{ d.type }}){% if d.enum %}{{ d.enum | join('|') }}{% endif %},{% endfor %}{% endfor %}{% endif %}",
+    # what is not there
+    "{{ u | length }}|{{ u | count }}|{{ u | list }}|{{ u | join(',') }}|{{ u | first is defined }}|{{ u | last is defined }}|{{ u | string }}|{{ u | trim }}",
+    "{{ u | upper }}|{{ u | lower }}|{{ u | capitalize }}|{{ u | title }}|{{ u | replace('a', 'b') }}|{{ u | e }}|{{ u | safe }}|{{ u ~ 'a' }}|{{ not u }}",
+    "{{ u | map(attribute='x') | list }}|{{ u | selectattr('x') | list }}|{{ u | sort }}|{{ u | unique | list }}|{{ u | sum }}|{{ u | reverse | list }}|{{ u | max }}",
+    "{{ u | items | list }}|{{ u | batch(2) | list }}|{{ u == none }}|{{ u == u }}|{{ u in [1] }}|{{ 1 in u }}|{% for x in u %}{% else %}none{% endfor %}",
+    "{{ none | trim }}|{{ none | upper }}|{{ none in [none] }}|{{ none | string }}", "{{ u | dictsort }}", "{{ none | length }}",
     # errors
     "{{ raise_exception('no') }}", "{{ undefined_thing.x }}", "{{ 'a' + 1 }}", "{{ 'a' + undefined_thing }}", "{{ undefined_thing | tojson }}",
     "{{ messages[0].content.nothing() }}", "{% set ns = namespace() %}{% set ns._x = 1 %}", "{% set messages.x = 1 %}", "{{ [].append(1) }}",
@@ -249,7 +261,7 @@ def write_templates():
     cases = []
     for source in TEMPLATES:
         try:
-            text = transformers.utils.chat_template_utils.render_jinja_template(
+            text = chat_template_utils.render_jinja_template(
                 [TEMPLATE_MESSAGES], tools=TOOLS, chat_template=source)[0][0]
         except Exception:  # whatever Jinja raises
             text = None
@@ -260,13 +272,55 @@ def write_templates():
     print(f"{len(cases)} templates, {sum(c['text'] is None for c in cases)} refused")
 
 
+class Then(datetime.datetime):
+    """What strftime_now shows."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return cls(2026, 3, 4, 5, 6, 7, tzinfo=datetime.timezone.utc)
+
+
+def refused(error):
+    """None for raise_exception in a template; False where Python stumbles over a value."""
+    return None if type(error) is jinja2.TemplateError else False
+
+
+def meant(messages):
+    """As apply_chat_template does it."""
+    return [{k: v for k, v in message.items() if v is not None} for message in messages]
+
+
+def write_families(chats):
+    """Templates of many families, with the same conversations. The texts of templates are their authors', so that only
+    hashes are kept."""
+    chat_template_utils.datetime = Then
+    table = {}
+    for path in sorted(FAMILIES.glob("*.jinja")):
+        source = path.read_text()
+        rows = []
+        for chat in chats:
+            try:
+                text = chat_template_utils.render_jinja_template(
+                    [meant(chat["messages"])], tools=chat["tools"], chat_template=source,
+                    add_generation_prompt=chat["add_generation_prompt"],
+                    continue_final_message=chat.get("continue_final_message", False), bos_token="<s>", eos_token="</s>",
+                    **chat["extra"])[0][0]
+                rows.append(f"{fnv(text.encode()):016x}")
+            except Exception as e:  # whatever Jinja raises
+                rows.append(refused(e))
+        table[path.name] = rows
+    (HERE / "families.json").write_text(json.dumps(table, indent=0) + "\n")
+    texts = sum(isinstance(row, str) for rows in table.values() for row in rows)
+    print(f"{len(table)} families, {texts} texts")
+
+
 def render(tokenizer, chat):
     try:
         return tokenizer.apply_chat_template(
             chat["messages"], tools=chat["tools"], tokenize=False, add_generation_prompt=chat["add_generation_prompt"],
             continue_final_message=chat.get("continue_final_message", False), **chat["extra"])
-    except Exception:  # whatever Jinja raises: the template refuses these messages
-        return None
+    except Exception as e:  # whatever Jinja raises
+        return refused(e)
 
 
 def main():
@@ -286,6 +340,7 @@ def main():
          "extra": json.dumps(c["extra"]), "add_generation_prompt": c["add_generation_prompt"],
          "continue_final_message": c.get("continue_final_message", False)} for c in chats],
         ensure_ascii=False, indent=0) + "\n")
+    write_families(chats)
     for name in NAMES:
         folder = TOKENIZERS / name
         tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -301,7 +356,7 @@ def main():
             continue
         texts = [render(fast, chat) for chat in chats]
         (HERE / f"chats_{name}.json").write_text(json.dumps(texts, ensure_ascii=False, indent=0) + "\n")
-        print(f"{name}: {len(everything)} strings, {len(texts)} chats, {texts.count(None)} refused")
+        print(f"{name}: {len(everything)} strings, {len(texts)} chats, {len(texts) - sum(isinstance(t, str) for t in texts)} refused")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,15 @@ fn parse(text: &str, what: &str) -> Result<Json, Failure> {
         .map_err(|e| Failure::invalid(format!("{what}: the JSON is malformed: {e}")))
 }
 
-fn messages(text: &str) -> Result<Vec<Map<String, Json>>, Failure> {
+/// What becomes of null as the content of an assistant that only calls tools. Clients send null for
+/// what they don't mean, and most templates would print it; some compare it with none.
+#[derive(Clone, Copy, PartialEq)]
+pub enum NullContent {
+    Absent,
+    None,
+}
+
+fn messages(text: &str, null: NullContent) -> Result<Vec<Map<String, Json>>, Failure> {
     let Json::Array(list) = parse(text, "messages")? else {
         return Err(Failure::invalid("messages: must be a list"));
     };
@@ -35,8 +43,9 @@ fn messages(text: &str) -> Result<Vec<Map<String, Json>>, Failure> {
         let Json::Object(message) = message else {
             return Err(Failure::invalid(format!("messages[{i}]: must be an object")));
         };
-        // Clients send null for what they don't mean, and templates would print it.
-        let message = message.into_iter().filter(|(_, value)| !value.is_null()).collect();
+        let calls = null == NullContent::None && message.get("role").is_some_and(|role| role == "assistant");
+        let meant = |name: &str, value: &Json| !value.is_null() || (calls && name == "content");
+        let message = message.into_iter().filter(|(name, value)| meant(name, value)).collect();
         out.push(alias_reasoning(message));
     }
     Ok(out)
@@ -60,8 +69,9 @@ pub fn variables(
     request: &Request,
     source: &str,
     marks: Option<Marks>,
+    null: NullContent,
 ) -> Result<(Variables, Option<FinalTag>), Failure> {
-    let mut messages = messages(request.messages)?;
+    let mut messages = messages(request.messages, null)?;
     let mut tools = match request.tools {
         "" => Json::Null,
         text => match parse(text, "tools")? {

@@ -11,7 +11,7 @@ use crate::{budget, methods, template};
 
 pub fn add(env: &mut Environment) {
     for name in ["length", "count"] {
-        env.add_filter(name, |value: Value| filters::length(&without(value)?));
+        env.add_filter(name, length);
     }
     for name in ["default", "d"] {
         env.add_filter(name, filters::default);
@@ -20,8 +20,8 @@ pub fn add(env: &mut Environment) {
     env.add_filter("upper", filters::upper);
     env.add_filter("title", filters::title);
     env.add_filter("capitalize", filters::capitalize);
-    env.add_filter("first", filters::first);
-    env.add_filter("last", filters::last);
+    env.add_filter("first", |value: Value| of_elements(value, |value| filters::first(&value)));
+    env.add_filter("last", |value: Value| of_elements(value, filters::last));
     env.add_filter("list", filters::list);
     env.add_filter("items", items);
     env.add_filter("dictsort", filters::dictsort);
@@ -83,8 +83,26 @@ fn bounded_count(n: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// What is not there has no elements.
+fn length(value: Value) -> Result<usize, Error> {
+    match value.is_undefined() {
+        true => Ok(0),
+        false => filters::length(&without(value)?),
+    }
+}
+
+fn of_elements(value: Value, one: fn(Value) -> Result<Value, Error>) -> Result<Value, Error> {
+    match value.is_undefined() {
+        true => Ok(value),
+        false => one(value),
+    }
+}
+
 fn items(value: &Value) -> Result<Value, Error> {
-    filters::items(value)
+    match value.is_undefined() {
+        true => Ok(Value::from(Vec::<Value>::new())),
+        false => filters::items(value),
+    }
 }
 
 fn escape(value: &Value) -> Result<String, Error> {

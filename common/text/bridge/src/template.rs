@@ -15,7 +15,8 @@ use crate::budget::{self, Session};
 use crate::marks::{self, Marks};
 use crate::python::{self, str_of};
 use crate::tokenizer::LoadedTokenizer;
-use crate::{conversation, filters, guard, methods, nesting, slices, strftime, Failure};
+use crate::conversation::{self, NullContent};
+use crate::{filters, guard, methods, nesting, slices, strftime, Failure, INVALID};
 
 const MAX_RECURSION: usize = 200;
 const BASE_FUEL: u64 = 4_000_000;
@@ -131,10 +132,19 @@ impl LoadedTemplate {
 
     /// The text of a chat; with a tokenizer, a marked text.
     pub fn render(&self, request: &Request) -> Result<String, Failure> {
+        let text = self.render_with(request, NullContent::Absent);
+        let refused = matches!(&text, Err(failure) if failure.code == INVALID);
+        if !refused || !self.source.contains("none") || !request.messages.contains("null") {
+            return text;
+        }
+        self.render_with(request, NullContent::None).or(text)
+    }
+
+    fn render_with(&self, request: &Request, null: NullContent) -> Result<String, Failure> {
         let input = request.messages.len() + request.tools.len() + request.extra.len();
         let marks = self.marks(request)?;
         let session = Session::start(input, request.now, request.cancelled, marks);
-        let (variables, tag) = conversation::variables(request, &self.source, marks)?;
+        let (variables, tag) = conversation::variables(request, &self.source, marks, null)?;
         // Later names win: variables of the request over special tokens.
         let specials =
             request.special_tokens.iter().map(|(name, text)| (*name, Value::from(*text)));
