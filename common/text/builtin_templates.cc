@@ -60,6 +60,73 @@ constexpr std::string_view kPlain =
 {%- endfor -%}
 {%- if add_generation_prompt %}{{ 'Assistant:' }}{% endif %})";
 
+// DeepSeek V3.2 comes with a program that writes its prompts (encoding_dsv32.py, MIT) in place of a
+// template. Its words about tools are what the model was trained with.
+constexpr std::string_view kDeepSeekV32 =
+    R"({%- set thinks = thinking | default(false) or enable_thinking | default(false) -%}
+{%- set told = namespace(last=-1, calls=0, results=0) -%}
+{%- for message in messages -%}
+{%- if message.role in ['user', 'developer'] %}{% set told.last = loop.index0 %}{% endif -%}
+{%- endfor -%}
+{{ '<｜begin▁of▁sentence｜>' }}
+{%- if tools -%}
+{{ '\n\n## Tools\n' }}
+{{- "You have access to a set of tools you can use to answer the user's question.\n" }}
+{{- 'You can invoke functions by writing a "<｜DSML｜function_calls>" block like the following as ' }}
+{{- 'part of your reply to the user:\n<｜DSML｜function_calls>\n' }}
+{{- '<｜DSML｜invoke name="$FUNCTION_NAME">\n<｜DSML｜parameter name="$PARAMETER_NAME" ' }}
+{{- 'string="true|false">$PARAMETER_VALUE</｜DSML｜parameter>\n...\n</｜DSML｜invoke>\n' }}
+{{- '<｜DSML｜invoke name="$FUNCTION_NAME2">\n...\n</｜DSML｜invoke>\n</｜DSML｜function_calls>\n' }}
+{{- 'String and scalar parameters should be specified as is without any escaping or quotes, ' }}
+{{- 'while lists and objects should use JSON format. The "string" attribute should be set to ' }}
+{{- '"true" for string type parameters and "false" for other types (numbers, booleans, arrays, ' }}
+{{- 'objects).\nIf the thinking_mode is enabled, then after function results you should strongly ' }}
+{{- 'consider outputting a thinking block. Here is an example:\n<｜DSML｜function_calls>\n...\n' }}
+{{- '</｜DSML｜function_calls>\n<function_results>\n...\n</function_results>\n' }}
+{{- '<think>...thinking about results</think>\n' }}
+{{- 'Here are the functions available in JSONSchema format:\n<functions>\n' }}
+{%- for tool in tools %}{{ tool.function | tojson + '\n' }}{% endfor -%}
+{{ '</functions>\n' }}
+{%- endif -%}
+{%- for message in messages -%}
+{%- set opens = '<think>' if thinks and loop.index0 >= told.last else '</think>' -%}
+{%- set told.results = told.results + 1 if message.role == 'tool' else 0 -%}
+{%- if message.role == 'system' -%}
+{{ message.content }}
+{%- elif message.role == 'user' -%}
+{{ '<｜User｜>' + message.content + '<｜Assistant｜>' + opens }}
+{%- elif message.role == 'developer' -%}
+{{ "<｜User｜>\n\n# The user's message is: " + message.content + '<｜Assistant｜>' + opens }}
+{%- elif message.role == 'tool' -%}
+{%- if told.results > told.calls %}{{ raise_exception('a tool answers that was not called') }}{% endif -%}
+{%- if told.results == 1 %}{{ '\n\n<function_results>' }}{% endif -%}
+{{ '\n<result>' + message.content + '</result>' }}
+{%- if told.results == told.calls %}{{ '\n</function_results>\n\n' + opens }}{% endif -%}
+{%- elif message.role == 'assistant' -%}
+{%- set told.calls = message.tool_calls | length -%}
+{%- if thinks and loop.index0 > told.last -%}
+{%- if not message.reasoning_content and not told.calls -%}
+{{ raise_exception('an answer after the last question lacks its thought') }}
+{%- endif -%}
+{{ (message.reasoning_content or '') + '</think>' }}
+{%- endif -%}
+{{ message.content }}
+{%- for call in message.tool_calls -%}
+{{ '\n\n<｜DSML｜function_calls>\n' if loop.first else '\n' }}
+{{- '<｜DSML｜invoke name="' + call.function.name + '">\n' }}
+{%- for key, value in call.function.arguments | items -%}
+{{ '<｜DSML｜parameter name="' + key + '" string="' + ('true' if value is string else 'false') + '">' }}
+{{- (value if value is string else value | tojson) + '</｜DSML｜parameter>\n' }}
+{%- else %}{{ '\n' }}{% endfor -%}
+{{ '</｜DSML｜invoke>' }}
+{%- if loop.last %}{{ '\n</｜DSML｜function_calls>' }}{% endif -%}
+{%- endfor -%}
+{{ '<｜end▁of▁sentence｜>' }}
+{%- else -%}
+{{ raise_exception('unknown role: ' + message.role) }}
+{%- endif -%}
+{%- endfor -%})";
+
 }  // namespace
 
 const std::vector<BuiltinTemplate>& BuiltinTemplates() {
@@ -70,6 +137,7 @@ const std::vector<BuiltinTemplate>& BuiltinTemplates() {
       {"mistral", kMistral, {}},
       {"zephyr", kZephyr, {}},
       {"plain", kPlain, {}},
+      {"deepseek_v32", kDeepSeekV32, {"<｜User｜>", "<｜Assistant｜>", "｜DSML｜"}},
   };
   return kTemplates;
 }

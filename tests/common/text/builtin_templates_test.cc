@@ -4,7 +4,9 @@
 
 #include <string>
 
+#include "common/json/json.h"
 #include "common/text/chat_template.h"
+#include "tests/common/text/text_fixtures.h"
 
 namespace quire::text {
 namespace {
@@ -46,8 +48,28 @@ TEST(BuiltinTemplates, WriteWhatTheirFamiliesWereTrainedWith) {
             "System: S\n\nUser: U\n\nAssistant: A\n\nUser: V\n\nAssistant:");
 }
 
+// The prompts of the program that comes with the model (make_deepseek_goldens.py).
+TEST(BuiltinTemplates, DeepSeekV32WritesWhatTheModelsOwnProgramWrites) {
+  const auto compiled = ChatTemplate::Compile(FindBuiltinTemplate("deepseek_v32")->source);
+  ASSERT_TRUE(compiled.ok()) << compiled.status();
+  const auto cases = json::Parse(ReadFile(FixturePath("chats_deepseek_v32.json")).value_or(""));
+  ASSERT_TRUE(cases.ok() && cases->as_array().size() >= 80) << cases.status();
+  for (const json::Value& item : cases->as_array()) {
+    const auto field = [&item](const char* name) { return json::View(item.at(name).as_string()); };
+    RenderOptions options;
+    if (item.at("thinks").as_bool()) options.extra_json = R"({"thinking": true})";
+    const auto text = (*compiled)->Render(field("messages"), field("tools"), options);
+    if (item.at("text").is_null()) {
+      EXPECT_FALSE(text.ok()) << field("messages") << "\n" << *text;
+    } else {
+      ASSERT_TRUE(text.ok()) << field("messages") << "\n" << text.status();
+      EXPECT_EQ(*text, field("text")) << field("messages");
+    }
+  }
+}
+
 TEST(BuiltinTemplates, AreAllTestedHere) {
-  EXPECT_EQ(BuiltinTemplateNames(), "chatml, llama3, gemma, mistral, zephyr, plain");
+  EXPECT_EQ(BuiltinTemplateNames(), "chatml, llama3, gemma, mistral, zephyr, plain, deepseek_v32");
   EXPECT_EQ(FindBuiltinTemplate("chatmal"), nullptr);
 }
 
