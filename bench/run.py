@@ -473,6 +473,12 @@ def bench_hostile(args):
     record("hostile", hostile.run(args.cycles, 3 if args.small else 10))
 
 
+def bench_agents(args):
+    """What /v1/responses, /v1/messages and tools cost beside plain chat."""
+    import agents
+    record("agents", agents.run(args.cycles, args.small, gemma()))
+
+
 def bench_fairness(args):
     """What one tenant's flood of texts costs another tenant's small chats."""
     import fairness

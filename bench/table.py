@@ -26,6 +26,7 @@ BENCHES = {
     "first-minutes": Bench("first_minutes", ("cli/pull", "cli/serve", "cli/talk", "cli/batch", "library", "router/loading", *CPU, *ENGINE)),
     "sampling": Bench("sampling", ("kernels/sampling", "worker/sample")),
     "dialects": Bench("dialects", ("common/dialect",)),
+    "agents": Bench("agents", ("router/responses", "router/messages", "router/chat", "common/dialect")),
     "collectives": Bench("collectives", ("kernels/collectives",)),
     "ranks": Bench("ranks", ("worker/ranks", "kernels/collectives", "kernels/cpu")),
     "scheduler": Bench("scheduler", ("worker/scheduler", "worker/kv", "worker/engine")),
