@@ -1,5 +1,5 @@
-// Objects of one type side by side in huge pages, for what a loop visits one after the other: small
-// objects between other allocations lie on a page each, and each visit then costs a look-up of a
+// Objects of one type side by side in huge pages, for what a loop visits one after the other.
+// Between other allocations each object has a page of its own, and each visit costs a look-up of a
 // page, too.
 //
 // Owner: one thread. Objects keep their addresses. Memory is taken 2 MiB at a time and kept until

@@ -80,8 +80,9 @@ constexpr std::string_view kDeepSeekV32 =
 {{- 'String and scalar parameters should be specified as is without any escaping or quotes, ' }}
 {{- 'while lists and objects should use JSON format. The "string" attribute should be set to ' }}
 {{- '"true" for string type parameters and "false" for other types (numbers, booleans, arrays, ' }}
-{{- 'objects).\nIf the thinking_mode is enabled, then after function results you should strongly ' }}
-{{- 'consider outputting a thinking block. Here is an example:\n<｜DSML｜function_calls>\n...\n' }}
+{{- 'objects).\nIf the thinking_mode is enabled, then after function results you should ' }}
+{{- 'strongly consider outputting a thinking block. Here is an example:\n' }}
+{{- '<｜DSML｜function_calls>\n...\n' }}
 {{- '</｜DSML｜function_calls>\n<function_results>\n...\n</function_results>\n' }}
 {{- '<think>...thinking about results</think>\n' }}
 {{- 'Here are the functions available in JSONSchema format:\n<functions>\n' }}
@@ -98,7 +99,9 @@ constexpr std::string_view kDeepSeekV32 =
 {%- elif message.role == 'developer' -%}
 {{ "<｜User｜>\n\n# The user's message is: " + message.content + '<｜Assistant｜>' + opens }}
 {%- elif message.role == 'tool' -%}
-{%- if told.results > told.calls %}{{ raise_exception('a tool answers that was not called') }}{% endif -%}
+{%- if told.results > told.calls -%}
+{{ raise_exception('a tool answers that was not called') }}
+{%- endif -%}
 {%- if told.results == 1 %}{{ '\n\n<function_results>' }}{% endif -%}
 {{ '\n<result>' + message.content + '</result>' }}
 {%- if told.results == told.calls %}{{ '\n</function_results>\n\n' + opens }}{% endif -%}
@@ -115,7 +118,8 @@ constexpr std::string_view kDeepSeekV32 =
 {{ '\n\n<｜DSML｜function_calls>\n' if loop.first else '\n' }}
 {{- '<｜DSML｜invoke name="' + call.function.name + '">\n' }}
 {%- for key, value in call.function.arguments | items -%}
-{{ '<｜DSML｜parameter name="' + key + '" string="' + ('true' if value is string else 'false') + '">' }}
+{{ '<｜DSML｜parameter name="' + key + '" string="' }}
+{{- ('true' if value is string else 'false') + '">' }}
 {{- (value if value is string else value | tojson) + '</｜DSML｜parameter>\n' }}
 {%- else %}{{ '\n' }}{% endfor -%}
 {{ '</｜DSML｜invoke>' }}

@@ -111,18 +111,21 @@ class Reader {
     const std::string_view name = TextMember(object, "name");
     if (auto problem = CheckName(name, where)) return problem;
     Tool tool{ShownName(space, name), std::string(TextMember(object, "description")), {}, false};
+    std::string pattern;
     if (const Value* format = json::Find(object, "format")) {
-      if (auto problem = Format(*format, where + ".format", tool.description)) return problem;
+      if (auto problem = Format(*format, where + ".format", tool.description, pattern)) {
+        return problem;
+      }
     }
-    tool.parameters =
-        "{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},"
-        "\"required\":[\"input\"],\"additionalProperties\":false}";
+    tool.parameters = "{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"" +
+                      pattern + "}},\"required\":[\"input\"],\"additionalProperties\":false}";
     return Add(std::move(tool), {std::string(name), std::string(space), true}, where);
   }
 
-  // The model reads the grammar as a part of the description.
-  static FieldError Format(const Value& format, const std::string& where,
-                           std::string& description) {
+  // The model reads the grammar as a part of the description. A regular expression becomes a
+  // member of the input's schema, too.
+  static FieldError Format(const Value& format, const std::string& where, std::string& description,
+                           std::string& pattern) {
     if (!format.is_object()) return InvalidField(where, "must be an object with a type");
     const json::Object& object = format.get_object();
     const std::string_view type = TextMember(object, "type");
@@ -140,6 +143,10 @@ class Reader {
     description += syntax == "lark" ? "`input` follows this Lark grammar:\n"
                                     : "`input` matches this regular expression:\n";
     description += definition;
+    if (syntax == "regex") {
+      pattern = ",\"pattern\":";
+      json::AppendQuoted("^(?:" + std::string(definition) + ")$", pattern);
+    }
     return std::nullopt;
   }
 

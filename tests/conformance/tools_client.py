@@ -5,6 +5,7 @@ usage: tools_client.py BASE_URL MODEL
 """
 import json
 import pathlib
+import re
 import sys
 import typing
 
@@ -79,6 +80,21 @@ def results_go_back_and_calls_come_again():
     again = client.chat.completions.create(tools=TOOLS, **{**ASKED, "messages": turns}).choices[0]
     for call in again.message.tool_calls:
         assert isinstance(json.loads(call.function.arguments), dict), again
+
+
+@check
+def a_custom_tools_regular_expression_holds_where_a_call_is_demanded():
+    code = {"type": "custom", "name": "code", "format": {"type": "grammar", "syntax": "regex", "definition": "[a-c]{3}-[0-9]{2}|\\d"}}
+    whole = 0  # random weights may write blanks until they are cut short
+    for seed in range(40):
+        answer = client.responses.create(model=MODEL, input="Which?", tools=[code], tool_choice="required", max_output_tokens=300,
+                                         extra_body={"thinking_token_budget": 4, "seed": seed})
+        for call in (item for item in answer.output if item.type == "custom_tool_call" and answer.status == "completed"):
+            assert re.fullmatch(r"[a-c]{3}-[0-9]{2}|\d", call.input), call
+            whole += 1
+        if whole >= 3:
+            return
+    raise AssertionError(f"{whole} whole calls")
 
 
 @check

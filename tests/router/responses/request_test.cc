@@ -129,6 +129,17 @@ constexpr char kTools[] = R"("tools":[
   {"type":"web_search","external_web_access":false},
   {"type":"mcp","server_label":"s"}])";
 
+TEST(ResponsesRequest, ARegularExpressionOfACustomToolIsAPatternOfItsInput) {
+  const AgentRequest request =
+      Read(Body(R"("tools":[{"type":"custom","name":"t","format":)"
+                R"({"type":"grammar","syntax":"regex","definition":"a|\\d\""}}])"));
+  EXPECT_EQ(ChatOf(request).tools_json,
+            R"([{"type":"function","function":{"name":"t","description":)"
+            R"("`input` matches this regular expression:\na|\\d\"","parameters":{"type":"object",)"
+            R"("properties":{"input":{"type":"string","pattern":"^(?:a|\\d\")$"}},)"
+            R"("required":["input"],"additionalProperties":false}}}])");
+}
+
 TEST(ResponsesRequest, ToolsAreFunctionsAndBuiltInOnesAreLeftOut) {
   const AgentRequest request = Read(Body(kTools));
   constexpr char kOneText[] =

@@ -43,7 +43,8 @@ fn messages(text: &str, null: NullContent) -> Result<Vec<Map<String, Json>>, Fai
         let Json::Object(message) = message else {
             return Err(Failure::invalid(format!("messages[{i}]: must be an object")));
         };
-        let calls = null == NullContent::None && message.get("role").is_some_and(|role| role == "assistant");
+        let calls = null == NullContent::None
+            && message.get("role").is_some_and(|role| role == "assistant");
         let meant = |name: &str, value: &Json| !value.is_null() || (calls && name == "content");
         let message = message.into_iter().filter(|(name, value)| meant(name, value)).collect();
         out.push(alias_reasoning(message));

@@ -12,10 +12,10 @@ use minijinja::value::{
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State};
 
 use crate::budget::{self, Session};
+use crate::conversation::{self, NullContent};
 use crate::marks::{self, Marks};
 use crate::python::{self, str_of};
 use crate::tokenizer::LoadedTokenizer;
-use crate::conversation::{self, NullContent};
 use crate::{filters, guard, methods, nesting, slices, strftime, Failure, INVALID};
 
 const MAX_RECURSION: usize = 200;
