@@ -78,11 +78,11 @@ bool KvCache::TakesBlock(const CacheKindShape& kind, const SequenceBlocks& block
          block + 1 == length / shape_.block_size || IsKeptBorder(kind, blocks, block);
 }
 
-bool KvCache::Extend(SequenceBlocks& blocks, int64_t length) {
+bool KvCache::Extend(SequenceBlocks& blocks, int64_t length, int64_t most) {
   QUIRE_CHECK(blocks.kinds.empty() || blocks.kinds.size() == shape_.kinds.size());
   const int64_t needed = PagesToExtend(blocks, length);
-  if (needed > available()) return false;
-  blocks.kinds.resize(shape_.kinds.size());
+  if (needed > std::min(most, available())) return false;
+  if (blocks.kinds.empty()) blocks.kinds.resize(shape_.kinds.size());
   const int64_t held_before = pool_.held();
   const size_t count = static_cast<size_t>(BlockCount(length));
   for (size_t kind = 0; kind < shape_.kinds.size(); ++kind) {

@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -76,8 +77,10 @@ class KvCache {
 
   // Pages that Extend would take.
   int64_t PagesToExtend(const SequenceBlocks& blocks, int64_t length) const;
-  // Makes room for `length` tokens. False, and nothing has changed, when too few are available.
-  bool Extend(SequenceBlocks& blocks, int64_t length);
+  // Makes room for `length` tokens. False, and nothing has changed, when it takes more than `most`
+  // pages, or more than are available.
+  bool Extend(SequenceBlocks& blocks, int64_t length,
+              int64_t most = std::numeric_limits<int64_t>::max());
   // Releases the blocks that no query at a position ≥ `computed` can see.
   void FreeBehindWindow(SequenceBlocks& blocks, int64_t computed);
   void Release(SequenceBlocks& blocks);

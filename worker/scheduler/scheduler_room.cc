@@ -303,10 +303,8 @@ void Scheduler::Preempt(Sequence& victim) {
 
 // Makes room up to `length`, and reserves what its own copies of shared blocks need.
 bool Scheduler::Extend(Sequence& sequence, int64_t length) {
-  const int64_t pages = kv_.PagesToExtend(sequence.blocks, length) + PagesToOwn(sequence);
-  if (pages > PagesFor(&sequence)) return false;
-  const bool extended = kv_.Extend(sequence.blocks, length);
-  QUIRE_CHECK(extended);
+  const int64_t pages = PagesFor(&sequence) - PagesToOwn(sequence);
+  if (!kv_.Extend(sequence.blocks, length, pages)) return false;
   SyncRoom(sequence);
   if (sequence.told_tokens > 0) return true;
   // The first time since it got its row: reserves the tables for its longest, so that no later step
