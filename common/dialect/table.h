@@ -6,8 +6,9 @@
 namespace quire::dialect {
 
 extern const Dialect kHermes, kLlama3Json, kGranite, kPhi4MiniJson, kCohere, kMistral, kDeepSeekV3,
-    kDeepSeekV31, kKimiK2;                                                     // json_dialects.cc
-extern const Dialect kQwen3Coder, kSeedOss, kMiniMaxM2, kDeepSeekV32, kGlm45;  // tagged_dialects.cc
+    kDeepSeekV31, kKimiK2;  // json_dialects.cc
+// tagged_dialects.cc
+extern const Dialect kQwen3Coder, kSeedOss, kMiniMaxM2, kDeepSeekV32, kDeepSeekV4, kGlm45;
 extern const Dialect kPythonic, kLlama4Pythonic, kGemma4, kFunctionGemma,
     kOpenAi;  // literal_dialects.cc
 

@@ -8,7 +8,7 @@ constexpr Trigger kFunctionTriggers[] = {{{"<function="}}};
 constexpr Mark kQwenOpeners[] = {{"<tool_call>"}};
 constexpr Mark kQwenClosers[] = {{"</function>"}, {"</tool_call>"}};
 constexpr Mark kQwenDropped[] = {{"<|im_end|>", true}, {"<|endoftext|>", true}};
-constexpr std::string_view kQwenSigns[] = {"<function="};
+constexpr std::string_view kQwenSigns[] = {"<function=", "<parameter="};
 constexpr TaggedKeys kQwenKeys = {.name_end = ">",
                                   .key_open = "<parameter=",
                                   .key_end = ">",
@@ -32,6 +32,12 @@ constexpr Mark kDsmlClosers[] = {
     {"</｜DSML｜invoke>"}, {"</｜DSML｜function_calls>"}, {"</｜DSML｜tool_calls>"}};
 constexpr Mark kDsmlDropped[] = {{"<｜end▁of▁sentence｜>", true}};
 constexpr std::string_view kDsmlSigns[] = {"｜DSML｜"};
+constexpr std::string_view kNewerDsmlSigns[] = {"｜DSML｜", "tool_calls>"};
+constexpr TaggedKeys kDsmlKeys = {.name_end = "\">",
+                                  .key_open = "<｜DSML｜parameter name=\"",
+                                  .key_end = "\"",
+                                  .value_end = "</｜DSML｜parameter>",
+                                  .typed = true};
 
 constexpr Trigger kGlmTriggers[] = {{{"<tool_call>"}}};
 constexpr Mark kGlmClosers[] = {{"</tool_call>"}};
@@ -97,7 +103,7 @@ const Dialect kMiniMaxM2 = {
 
 const Dialect kDeepSeekV32 = {
     .name = "deepseek_v32",
-    .families = "DeepSeek V3.2, V4",
+    .families = "DeepSeek V3.2",
     .example =
         "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" "
         "string=\"false\">1</｜DSML｜parameter>\n</｜DSML｜invoke>\n"
@@ -108,16 +114,33 @@ const Dialect kDeepSeekV32 = {
     .openers = kDsmlOpeners,
     .closers = kDsmlClosers,
     .dropped = kDsmlDropped,
-    .tagged = {.name_end = "\">",
-               .key_open = "<｜DSML｜parameter name=\"",
-               .key_end = "\"",
-               .value_end = "</｜DSML｜parameter>",
-               .typed = true},
+    .tagged = kDsmlKeys,
     .part = "｜DSML｜",
     .list = {.open = "<｜DSML｜function_calls>\n",
              .separator = "\n",
              .close = "\n</｜DSML｜function_calls>"},
     .signs = kDsmlSigns,
+};
+
+const Dialect kDeepSeekV4 = {
+    .name = "deepseek_v4",
+    .families = "DeepSeek V4",
+    .example =
+        "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" "
+        "string=\"false\">1</｜DSML｜parameter>\n</｜DSML｜invoke>\n"
+        "</｜DSML｜tool_calls>",
+    .thoughts = "think",
+    .form = Form::kTagged,
+    .triggers = kDsmlTriggers,
+    .openers = kDsmlOpeners,
+    .closers = kDsmlClosers,
+    .dropped = kDsmlDropped,
+    .tagged = kDsmlKeys,
+    .part = "｜DSML｜",
+    .list = {.open = "<｜DSML｜tool_calls>\n",
+             .separator = "\n",
+             .close = "\n</｜DSML｜tool_calls>"},
+    .signs = kNewerDsmlSigns,
 };
 
 const Dialect kGlm45 = {

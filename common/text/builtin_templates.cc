@@ -131,6 +131,79 @@ constexpr std::string_view kDeepSeekV32 =
 {%- endif -%}
 {%- endfor -%})";
 
+// The same for DeepSeek V4 (encoding_dsv4.py, MIT): results of tools are part of the user's turn.
+constexpr std::string_view kDeepSeekV4 =
+    R"({%- set thinks = thinking | default(enable_thinking | default(false)) -%}
+{%- set told = namespace(system='', rules=0, last=-1, tools=false, asks=false) -%}
+{%- for message in messages -%}
+{%- if message.role == 'system' -%}
+{%- set told.system = told.system + ('\n\n' if told.rules else '') + (message.content or '') -%}
+{%- set told.rules = told.rules + 1 -%}
+{%- elif message.role != 'assistant' -%}
+{%- set told.last = loop.index0 -%}
+{%- set told.tools = told.tools or message.role == 'tool' -%}
+{%- endif -%}
+{%- endfor -%}
+{{ '<｜begin▁of▁sentence｜>' }}
+{%- if thinks and reasoning_effort | default('') == 'max' -%}
+{{ 'Reasoning Effort: Absolute maximum with no shortcuts permitted.\nYou MUST be very thorough ' }}
+{{- 'in your thinking and comprehensively decompose the problem to resolve the root cause, ' }}
+{{- 'rigorously stress-testing your logic against all potential paths, edge cases, and ' }}
+{{- 'adversarial scenarios.\nExplicitly write out your entire deliberation process, documenting ' }}
+{{- 'every intermediate step, considered alternative, and rejected hypothesis to ensure ' }}
+{{- 'absolutely no assumption is left unchecked.\n\n' }}
+{%- endif -%}
+{{ told.system }}
+{%- if tools -%}
+{{ ('\n\n' if told.system else '') + '## Tools\n\n' }}
+{{- 'You have access to a set of tools to help answer the user\'s question. You can invoke ' }}
+{{- 'tools by writing a "<｜DSML｜tool_calls>" block like the ' }}
+{{- 'following:\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name="$TOOL_NAME">\n' }}
+{{- '<｜DSML｜parameter name="$PARAMETER_NAME" string="true|false">$PARAMETER_VALUE' }}
+{{- '</｜DSML｜parameter>\n...\n</｜DSML｜invoke>\n<｜DSML｜invoke name="$TOOL_NAME2">\n...\n' }}
+{{- '</｜DSML｜invoke>\n</｜DSML｜tool_calls>\n\nString parameters should be specified as is and ' }}
+{{- 'set `string="true"`. For all other types (numbers, booleans, arrays, objects), pass the ' }}
+{{- 'value in JSON format and set `string="false"`.\n\nIf thinking_mode is enabled ' }}
+{{- '(triggered by ' }}
+{{- '<think>), you MUST output your complete reasoning inside <think>...</think> BEFORE ' }}
+{{- 'any tool ' }}
+{{- 'calls or final response.\n\nOtherwise, output directly after </think> with tool calls or ' }}
+{{- 'final response.\n\n### Available Tool Schemas\n\n' }}
+{%- for tool in tools %}{{ tool.function | tojson + '\n' }}{% endfor -%}
+{{ '\nYou MUST strictly follow the above defined tool name and parameter schemas to invoke ' }}
+{{- 'tool calls.\n' }}
+{%- endif -%}
+{%- for message in messages -%}
+{%- if message.role in ['user', 'developer', 'tool'] -%}
+{{ '\n\n' if told.asks else '<｜User｜>' }}
+{%- set told.asks = true -%}
+{%- set text = message.content or '' -%}
+{{ '<tool_result>' + text + '</tool_result>' if message.role == 'tool' else text }}
+{%- elif message.role == 'assistant' -%}
+{%- set told.asks = false -%}
+{{ '<｜Assistant｜>' }}
+{%- if thinks and (tools or told.tools or loop.index0 > told.last) -%}
+{{ '<think>' + (message.reasoning_content or '') }}
+{%- endif -%}
+{{ '</think>' + (message.content or '') }}
+{%- for call in message.tool_calls -%}
+{{ '\n\n<｜DSML｜tool_calls>\n' if loop.first else '' }}
+{{- '<｜DSML｜invoke name="' + call.function.name + '">\n' }}
+{%- for key, value in call.function.arguments | items -%}
+{{ '<｜DSML｜parameter name="' + key + '" string="' }}
+{{- ('true' if value is string else 'false') + '">' }}
+{{- (value if value is string else value | tojson) + '</｜DSML｜parameter>\n' }}
+{%- else %}{{ '\n' }}{% endfor -%}
+{{ '</｜DSML｜invoke>\n' }}
+{%- if loop.last %}{{ '</｜DSML｜tool_calls>' }}{% endif -%}
+{%- endfor -%}
+{{ '<｜end▁of▁sentence｜>' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{ '<｜Assistant｜>' + ('<think>' if thinks else '</think>') }}
+{%- endif -%})";
+
 }  // namespace
 
 const std::vector<BuiltinTemplate>& BuiltinTemplates() {
@@ -142,6 +215,7 @@ const std::vector<BuiltinTemplate>& BuiltinTemplates() {
       {"zephyr", kZephyr, {}},
       {"plain", kPlain, {}},
       {"deepseek_v32", kDeepSeekV32, {"<｜User｜>", "<｜Assistant｜>", "｜DSML｜"}},
+      {"deepseek_v4", kDeepSeekV4, {"<｜User｜>", "<｜Assistant｜>", "｜DSML｜"}},
   };
   return kTemplates;
 }

@@ -179,6 +179,21 @@ inline const std::vector<Case> kCases = {
      "string=\"false\">no</｜DSML｜parameter>",
      "",
      {{"f", "{\"s\": \"no\"}"}}},
+    {"deepseek_v4",
+     "x\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"s\" "
+     "string=\"true\">1\n</｜DSML｜parameter>\n<｜DSML｜parameter name=\"l\" "
+     "string=\"false\">[1]</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+     "x",
+     {{"f", "{\"s\": \"1\\n\", \"l\": [1]}"}}},
+    {"deepseek_v4",
+     "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n\n</｜DSML｜invoke>\n<｜DSML｜invoke "
+     "name=\"g\">\n\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+     "",
+     {{"f", "{}"}, {"g", "{}"}}},
+    {"deepseek_v4",
+     "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n</｜DSML｜invoke>",
+     "",
+     {{"f", "{}"}}},
     {"qwen3_coder",
      "<tool_call>\n<function=f>\n<parameter=s>\n1\n</parameter>\n<parameter=i>\n42\n</"
      "parameter>\n<parameter=u>\nnull\n</parameter>\n<parameter=o>\n{\"a\":1.0}\n</"

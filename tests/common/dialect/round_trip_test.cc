@@ -220,6 +220,8 @@ std::map<std::string, Writer> Writers() {
   out["minimax_m2"] = tagged("minimax_m2", "<minimax:tool_call>\n", "</minimax:tool_call>\n", "");
   out["deepseek_v32"] =
       tagged("deepseek_v32", "<｜DSML｜function_calls>\n", "</｜DSML｜function_calls>\n", "");
+  out["deepseek_v4"] =
+      tagged("deepseek_v4", "<｜DSML｜tool_calls>\n", "</｜DSML｜tool_calls>\n", "");
   out["glm45"] = tagged("glm45", "", "", "");
   out["pythonic"] = Each(Pythonic, "[", ", ", "]");
   out["llama4_pythonic"] = Each(Pythonic, "<|python_start|>[", ", ", "]<|python_end|>");

@@ -68,8 +68,44 @@ TEST(BuiltinTemplates, DeepSeekV32WritesWhatTheModelsOwnProgramWrites) {
   }
 }
 
+// What llama.cpp's template for the model writes, which renders as in transformers
+// (reference_templates_test.cc).
+TEST(BuiltinTemplates, DeepSeekV4WritesWhatOthersWrite) {
+  const auto theirs =
+      ReadFile(QUIRE_SOURCE_DIR "/.cache/chat-templates/deepseek-ai-DeepSeek-V4.jinja");
+  if (!theirs) GTEST_SKIP() << "not fetched: tests/golden/text/fetch_templates.py";
+  const auto expected = ChatTemplate::Compile(*theirs);
+  const auto ours = ChatTemplate::Compile(FindBuiltinTemplate("deepseek_v4")->source);
+  ASSERT_TRUE(expected.ok() && ours.ok()) << expected.status() << ours.status();
+  int compared = 0;
+  for (const char* file : {"chats_deepseek_v32.json", "chats.json"}) {
+    const auto chats = json::Parse(ReadFile(FixturePath(file)).value_or(""));
+    ASSERT_TRUE(chats.ok()) << chats.status();
+    for (const json::Value& chat : chats->as_array()) {
+      const auto field = [&chat](const char* name) {
+        return json::View(chat.at(name).as_string());
+      };
+      for (const char* extra :
+           {"", R"({"thinking":true})", R"({"enable_thinking":true,"reasoning_effort":"max"})"}) {
+        RenderOptions options;
+        options.special_tokens = {{"bos_token", "<｜begin▁of▁sentence｜>"}};
+        options.extra_json = extra;
+        options.add_generation_prompt = compared % 3 != 0;
+        const auto want = (*expected)->Render(field("messages"), field("tools"), options);
+        if (!want.ok()) continue;  // arguments in a string, contents in parts
+        const auto text = (*ours)->Render(field("messages"), field("tools"), options);
+        ASSERT_TRUE(text.ok()) << field("messages") << text.status();
+        EXPECT_EQ(*text, *want) << field("messages");
+        ++compared;
+      }
+    }
+  }
+  EXPECT_GE(compared, 400);
+}
+
 TEST(BuiltinTemplates, AreAllTestedHere) {
-  EXPECT_EQ(BuiltinTemplateNames(), "chatml, llama3, gemma, mistral, zephyr, plain, deepseek_v32");
+  EXPECT_EQ(BuiltinTemplateNames(),
+            "chatml, llama3, gemma, mistral, zephyr, plain, deepseek_v32, deepseek_v4");
   EXPECT_EQ(FindBuiltinTemplate("chatmal"), nullptr);
 }
 
