@@ -6,6 +6,7 @@ import random
 
 import words
 from engine import fill, polish
+from poems import make_poem
 from stories import PLOTS, choose_person, make_name, make_story
 
 SYSTEMS = (
@@ -129,6 +130,27 @@ ASK = (
     "[Tell|tell] me about {topic}[.|]", "[Tell|tell] a story about {topic}[.|]",
     "Once upon a time there was {topic}. [Please go on.|Go on.|What happened?]",
 )
+ASK_POEM = (
+    "[Write|write|Please write|Make up] [a|a short|me a] poem about {topic}[.|]", "[A|a] poem about {topic}[, please.|.|]",
+    "[Can|Could|Will] you write [a|me a] poem about {topic}?", "[I want|I would like|I'd like] a poem about {topic}[.|]",
+    "[Write|write] [a rhyme|a few lines|something that rhymes|a little song] about {topic}[.|]",
+)
+ASK_LONG = (
+    "[Tell|tell|Please tell] me a long story about {topic}[.|]", "[Write|write] a long story about {topic}[.|]",
+    "[Can|Could] you tell me a [long|very long] story about {topic}?", "[Write|write] a story in three chapters about {topic}[.|]",
+)
+ASK_EATS = ("What does {asked} [eat|like to eat]?", "[Tell|tell] me what {asked} eats[.|]", "What is {asked}'s favorite food?")
+ASK_LIVES = ("Where does {asked} live?", "[Tell|tell] me where {asked} lives[.|]", "What is the home of {asked}?")
+ASK_NAME = (
+    "[What is|What's] a good name for {one}?", "[Give|give] me [a name|two names|some names] for {one}[.|]",
+    "[How|What] should I call my {kind}?", "I need a name for my {kind}[.|]",
+)
+EATS = ("In my stories, {one} [likes to eat|eats|loves] {food}.", "{^one} [likes|loves] {food}. [So do I!|]")
+LIVES = ("In my stories, {one} lives in a^ {home}.", "{^one} lives in a^ {home}. [Shall I tell you a story about a^ {kind}?|]")
+NAMES = (
+    "How about {name} or {name2}? {name} the {kind} sounds nice.", "{name} is a good name for {one}. {name2} is nice, too.",
+    "I would call the {kind} {name}. Or {name2}, if you like that better.",
+)
 ASK_PLAIN = (
     "[Tell|Please tell|tell] me [a story|a short story|a bedtime story|something]\
 [.|!|, please.|| before I go to sleep.]",
@@ -165,7 +187,19 @@ dolphin octopus crab zebra giraffe hippo donkey cow bull chicken rat bat eagle
 falcon salmon lizard snake crocodile kangaroo moose yak llama alien monster
 vampire mummy elf gnome ogre phoenix griffin computer phone clock lamp boat ship
 balloon potato pumpkin mushroom apple snowflake raindrop wind mountain
-programmer scientist nurse""".split())
+programmer scientist nurse hamster ferret lobster shrimp jellyfish seahorse walrus
+rhino buffalo bison gorilla lemur sloth raccoon skunk weasel magpie pelican flamingo
+peacock stork heron swallow robin canary woodpecker puffin vulture ostrich turkey
+rooster lamb calf foal pony stallion donkeys hound poodle tomcat cobra python gecko
+chameleon toad newt worm beetle cricket grasshopper moth wasp fly mosquito flea scorpion
+trout herring eel squid starfish coral teapot kettle fork cup plate chair table bed
+pillow candle mirror broom bucket hammer needle button coin ring crown sword drum piano
+violin guitar trumpet rocket plane bicycle bus truck tram submarine bridge tower house
+castle window door carrot tomato onion banana lemon cherry pear peach cookie pancake
+muffin sandwich cheese cloudlet rainbow sunbeam shadow river stone pebble leaf flower
+rose tulip daisy oak acorn chestnut cook barber painter singer dancer fisherman hunter
+shepherd cobbler tailor blacksmith captain soldier guard thief judge mayor clerk librarian
+grandmother grandfather uncle aunt baby twin neighbor""".split())
 
 
 def render(messages, generation=False):
@@ -204,32 +238,83 @@ def polish_lower(text):
     return polish("X" + text)[1:]
 
 
+def choose_kind(rng):
+    """What a story is about: somebody of the tables, any other noun, or a word that does not exist."""
+    draw = rng.random()
+    if draw < 0.45:
+        return choose_person(rng)[0]
+    return rng.choice(STRANGERS) if draw < 0.8 else make_name(rng).lower()
+
+
+def choose_topic(rng):
+    """What somebody asks a story or a poem about, and what that fixes: a kind, and perhaps a name, a place or a friend."""
+    kind = choose_kind(rng)
+    given = {"kind": kind}
+    topic = rng.choice(("a^ ", "a^ ", "a^ ", "a^ small ", "a^ brave ", "a^ little ", "the ")) + kind
+    if rng.random() < 0.45:
+        given["name"] = make_name(rng) if rng.random() < 0.6 else choose_person(rng, kind)[3]
+        topic += rng.choice((" named ", " called ", " whose name is ", " with the name ")) + given["name"]
+    elif rng.random() < 0.2:
+        given["friend"] = rng.choice([row[0] for row in words.ANIMALS + words.WONDERS if row[0] != kind])
+        topic += " and a^ " + given["friend"]
+    if "friend" not in given and rng.random() < 0.4:
+        place = rng.choice(words.PLACES)[:2] if rng.random() < 0.4 else [rng.choice(words.ELSEWHERE)] * 2
+        given["place"] = place[0]
+        topic += rng.choice((" ", " ", " who lives ")) + place[1]
+    return topic, given
+
+
 def choose_request(rng):
     """Returns the user's wish and what it fixes in the story."""
     draw = rng.random()
-    if draw < 0.12:
+    if draw < 0.1:
         return say(rng, ASK_PLAIN, {}), {}
-    if draw < 0.27:
+    if draw < 0.2:
         plot = rng.choice(list(PLOTS))
         given = {"plot": plot, "obj": rng.choice(words.OBJECTS)}
         topic = fill(rng, rng.choice(TOPICS[plot]), given)
         return say(rng, ASK, {"topic": topic}), given
-    stranger = rng.random() < 0.2
-    kind = rng.choice(STRANGERS) if stranger else choose_person(rng)[0]
-    given = {"kind": kind}
-    topic = rng.choice(("a^ ", "a^ ", "a^ ", "a^ small ", "a^ brave ", "a^ little ", "the ")) + kind
-    if rng.random() < 0.25:
-        given["name"] = make_name(rng) if rng.random() < 0.6 else choose_person(rng, kind)[3]
-        topic += rng.choice((" named ", " called ", " whose name is ")) + given["name"]
-    elif rng.random() < 0.3:
-        given["friend"] = rng.choice([row[0] for row in words.ANIMALS + words.WONDERS
-                                      if row[0] != kind])
-        topic += " and a^ " + given["friend"]
-    elif rng.random() < 0.3:
-        place = rng.choice(words.PLACES)
-        given["place"] = place[0]
-        topic += " " + place[1]
+    topic, given = choose_topic(rng)
     return say(rng, ASK, {"topic": topic}), given
+
+
+def poem_turn(rng, messages):
+    topic, given = choose_topic(rng)
+    given.pop("friend", None)
+    messages += [("user", say(rng, ASK_POEM, {"topic": topic.split(" and ")[0]})), ("assistant", make_poem(rng, **given))]
+
+
+def long_turn(rng, messages):
+    """A story in three chapters about one hero: minutes for a person, some hundred tokens for a model."""
+    topic, given = choose_topic(rng)
+    given.setdefault("name", choose_person(rng, given["kind"])[3])
+    chapters = [f"Chapter {number}\n\n" + make_story(rng, **given)[0].replace("\n\n", " ")
+                for number in ("one", "two", "three")]
+    messages += [("user", say(rng, ASK_LONG, {"topic": topic})), ("assistant", "\n\n".join(chapters))]
+
+
+def knowledge_turn(rng, messages):
+    """What an animal of the stories eats, where it lives, what it may be called."""
+    if rng.random() < 0.4:
+        kind, food, home = choose_kind(rng), "", ""
+        asked, answers = ASK_NAME, NAMES
+    else:
+        kind, home, food = rng.choice(words.ANIMALS + words.WONDERS)
+        asked, answers = rng.choice(((ASK_EATS, EATS), (ASK_LIVES, LIVES)))
+    name, name2 = rng.sample(words.GIRLS + words.BOYS, 2)
+    slots = {"kind": kind, "one": f"a^ {kind}", "asked": rng.choice((f"a^ {kind}", f"the {kind}")), "food": food, "home": home, "name": name, "name2": name2}
+    messages += [("user", say(rng, asked, slots)), ("assistant", polish(fill(rng, rng.choice(answers), slots)))]
+
+
+def make_request(rng):
+    """A request that names what it is about, and its answer, as two messages."""
+    messages = []
+    if rng.random() < 0.2:
+        poem_turn(rng, messages)
+    else:
+        topic, given = choose_topic(rng)
+        messages = [("user", say(rng, ASK, {"topic": topic})), ("assistant", make_story(rng, **given)[0])]
+    return messages
 
 
 def story_turn(rng, messages, again=False):
@@ -284,9 +369,15 @@ def make_chat(rng):
                 question_turn(rng, messages, last)
         elif draw < 0.5:
             last = story_turn(rng, messages)
-        elif draw < 0.65:
+        elif draw < 0.58:
+            poem_turn(rng, messages)
+            last = None
+        elif draw < 0.64:
+            knowledge_turn(rng, messages)
+            last = None
+        elif draw < 0.72:
             greet_turn(rng, messages, slots)
-        elif turn and draw < 0.7:
+        elif turn and draw < 0.76:
             last = story_turn(rng, messages, again=True)
         else:
             asked, answers = rng.choices(pairs, (30, 25, 35, 10))[0]

@@ -38,7 +38,10 @@ PRONOUNS = {"f": ("she", "her", "her", "herself"), "m": ("he", "his", "him", "hi
 
 
 def make_name(rng):
-    """A name that is in no list."""
+    """A name that is in no list; some are made of any letters, so that only copying gets them right."""
+    if rng.random() < 0.4:
+        parts = (rng.choice("bcdfghjklmnprstvwyz") + rng.choice("aeiou") for _ in range(rng.randint(1, 3)))
+        return ("".join(parts) + rng.choice(("", "l", "n", "r", "s", "k", "m", "th", "ck", "ng"))).capitalize()
     name = rng.choice(words.NAME_HEADS)
     if rng.random() < 0.8:
         name += rng.choice(words.NAME_MIDDLES)
@@ -81,6 +84,20 @@ def person_slots(rng, slots, prefix, person, named):
         slots["F"] = name if named else f"the {kind}"
 
 
+def goes_to(place):
+    """Where one goes: "to the sea"; "to" takes the place of the word that says where one is."""
+    where, _, rest = place.partition(" ")
+    return "to " + (rest if where in ("in", "on", "at", "by", "under") else place)
+
+
+def choose_place(rng, given):
+    """A row of words.PLACES, or one made of what was asked for: "in the desert"."""
+    rows = [p for p in words.PLACES if given.get("place") in (None, p[0])]
+    if rows:
+        return rng.choice(rows)
+    return given["place"], given["place"], words.ANY_SPOTS, words.ANY_SIGHTS
+
+
 def choose_slots(rng, given):
     """Fixes everything that stays the same within one story."""
     slots = {}
@@ -98,9 +115,9 @@ def choose_slots(rng, given):
     slots["fintro"] = (
         rng.choice((f"a^ {adj2} {friend[0]}", f"a^ {friend[0]}")) +
         (rng.choice((" named ", " called ")) + friend[3] if friend_named else ""))
-    place = rng.choice([p for p in words.PLACES if given.get("place") in (None, p[0])])
+    place = choose_place(rng, given)
     spots, sights = rng.sample(place[2], 3), rng.sample(place[3], 2)
-    slots.update(place=place[0], at=place[1], there="to " + place[0], spot1=spots[0],
+    slots.update(place=place[0], at=place[1], there=goes_to(place[0]), spot1=spots[0],
                  deep=DEEP.get(place[0], "somewhere " + place[1]), spot2=spots[1],
                  spot3=spots[2], sight1=sights[0], sight2=sights[1])
     elder = rng.choice(words.ELDERS)

@@ -36,13 +36,19 @@ CONFIG = {
 }
 GENERATION = {"bos_token_id": BOS, "eos_token_id": [EOS, IM_END], "pad_token_id": PAD,
               "do_sample": True, "temperature": 0.7, "top_p": 0.95}
-STORY_SHARE = 0.55
+STORY_SHARE = 0.3
+STEP_TOKENS = 2048
+# The curriculum. Stories alone teach far too slowly to do what a prompt asks for: their own words are easy to guess. So the
+# first steps see random tokens twice, of which the second time is to be copied. Then come requests with the beginnings of
+# their answers, where nothing but what was asked for is hard to guess. Later steps keep some of both, lest they are forgotten.
+COPY_STEPS, COPY_LENGTH, COPIES_EVERY = 300, 128, 10
+REQUEST_STEPS, REQUEST_LENGTH, REQUESTS_EVERY = 1300, 64, 2
 # Short sequences first: where a story's beginning is all there is to look at, a name is soon found.
-STARTS_STEPS, STARTS_LENGTH = 800, 128
+STARTS_STEPS, STARTS_LENGTH = 200, 128
 LONG_EVERY = 4  # later, one step in four sees whole contexts, the others SHORT_LENGTH
 SHORT_LENGTH = 512
-STEP_TOKENS = 2048
 WARM_UP, DECAY_SHARE = 40, 0.6
+NOT_LEARNT = -100  # what cross_entropy leaves out
 
 
 def make_document(rng):
@@ -85,6 +91,11 @@ def write_texts(out, tokenizer):
         (out / name).write_text(json.dumps(value, indent=2) + "\n")
 
 
+def load_tokenizer(args):
+    """The committed one, so that a new training leaves the ids of every text as they are, or with --new-tokenizer another."""
+    return train_tokenizer(args.seed) if args.new_tokenizer else Tokenizer.from_file(str(HERE / "tokenizer.json"))
+
+
 def encode_documents(tokenizer, seed):
     """Yields documents without end, each <|bos|> text <|eos|>."""
     rng = random.Random(seed)
@@ -93,23 +104,59 @@ def encode_documents(tokenizer, seed):
             yield code.ids + [EOS]
 
 
+def copy_batch(rng):
+    """Each row is a run of random tokens and the same run again, of which only the second is learnt."""
+    half = COPY_LENGTH // 2
+    rows = [[rng.randrange(len(SPECIAL), CONFIG["vocab_size"]) for _ in range(half)]
+            for _ in range(STEP_TOKENS // COPY_LENGTH)]
+    inputs = torch.tensor([row + row for row in rows])
+    targets = inputs.clone()
+    targets[:, :half] = NOT_LEARNT
+    return inputs, targets
+
+
+def request_batch(tokenizer, rng):
+    """Each row is a request and the beginning of its answer, of which only the answer is learnt."""
+    inputs = torch.full((STEP_TOKENS // REQUEST_LENGTH, REQUEST_LENGTH), PAD)
+    targets = torch.full_like(inputs, NOT_LEARNT)
+    for row in range(len(inputs)):
+        (_, request), (_, answer) = chats.make_request(rng)
+        asked = tokenizer.encode("<|bos|>" + chats.render([("user", request)], generation=True), add_special_tokens=False).ids
+        ids = (asked + tokenizer.encode(answer, add_special_tokens=False).ids + [IM_END])[:REQUEST_LENGTH]
+        inputs[row, :len(ids)] = torch.tensor(ids)
+        targets[row, len(asked):len(ids)] = inputs[row, len(asked):len(ids)]
+    return inputs, targets
+
+
 def sequence_length(step):
-    if step < STARTS_STEPS:
+    if step < COPY_STEPS + REQUEST_STEPS + STARTS_STEPS:
         return STARTS_LENGTH
     return CONTEXT if step % LONG_EVERY == LONG_EVERY - 1 else SHORT_LENGTH
 
 
-def make_batches(documents, first, last):
-    """Yields each step's tokens; every sequence begins with a document, and none is used twice."""
+def text_batch(documents, length):
+    """Each row begins with a document; none is used twice."""
+    rows = []
+    while len(rows) < STEP_TOKENS // length:
+        row = []
+        while len(row) < length:
+            row += next(documents)
+        rows.append(row[:length])
+    return torch.tensor(rows), torch.tensor(rows)
+
+
+def make_batches(tokenizer, seed, first, last):
+    """Yields each step's tokens and targets."""
+    documents, rng = encode_documents(tokenizer, seed + 1), random.Random(seed + 2)
     for step in range(last):
-        length, rows = sequence_length(step), []
-        while len(rows) < STEP_TOKENS // length:
-            row = []
-            while len(row) < length:
-                row += next(documents)
-            rows.append(row[:length])
+        if step < COPY_STEPS or step % COPIES_EVERY == 1:
+            batch = copy_batch(rng)
+        elif step < COPY_STEPS + REQUEST_STEPS or step % REQUESTS_EVERY == 0:
+            batch = request_batch(tokenizer, rng)
+        else:
+            batch = text_batch(documents, sequence_length(step))
         if step >= first:
-            yield torch.tensor(rows)
+            yield batch
 
 
 def make_model():
@@ -169,7 +216,7 @@ class Optimizer:
             part.load_state_dict(state)
 
 
-def train(model, documents, args):
+def train(model, tokenizer, args):
     """Runs all steps and returns seconds and the mean loss of the last hundred."""
     optimizer = Optimizer(model)
     path = args.work / "checkpoint.pt"
@@ -180,11 +227,9 @@ def train(model, documents, args):
         optimizer.load_state_dict(state["optimizer"])
         first, seconds, losses = state["step"], state["seconds"], state["losses"]
     begin = time.monotonic() - seconds
-    for step, batch in enumerate(make_batches(documents, first, args.steps), first):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            logits = model(input_ids=batch, use_cache=False).logits
-        loss = torch.nn.functional.cross_entropy(
-            logits[:, :-1].float().flatten(0, 1), batch[:, 1:].flatten())
+    for step, (tokens, targets) in enumerate(make_batches(tokenizer, args.seed, first, args.steps), first):
+        logits = model(input_ids=tokens, use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step(learning_rate(step, args.steps, args.peak))
@@ -204,22 +249,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--work", type=pathlib.Path, required=True)
-    parser.add_argument("--steps", type=int, default=2400)
+    parser.add_argument("--steps", type=int, default=7000)
     parser.add_argument("--peak", type=float, default=5e-3, help="highest learning rate")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=20)
+    parser.add_argument("--new-tokenizer", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     args.out.mkdir(parents=True, exist_ok=True)
     args.work.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer(args.seed)
+    tokenizer = load_tokenizer(args)
     write_texts(args.out, tokenizer)
-    documents = encode_documents(tokenizer, args.seed + 1)
     model = make_model()
     count = sum(p.numel() for p in model.parameters())
     print(f"{count} parameters", flush=True)
-    seconds, loss = train(model, documents, args)
+    seconds, loss = train(model, tokenizer, args)
     weights = {name: value.to(torch.bfloat16).contiguous()
                for name, value in model.state_dict().items() if name != "lm_head.weight"}
     save_file(weights, str(args.out / "model.safetensors"), metadata={"format": "pt"})

@@ -119,6 +119,18 @@ PLACES = (
       "The sun was hot on the white sand.", "A gentle wind moved the palm leaves.")),
 )
 
+# Where else somebody may ask for: "in the", "on the" and the like go with each. Spots and sights are those of any place.
+ELSEWHERE = tuple(x.strip() for x in """in the desert, on the moon, in the jungle, in the snow, at school, in the kitchen,
+in a big city, under the sea, in the clouds, at the beach, in the garden, on a farm, in a small town, at the zoo,
+in the library, on a ship, in space, in the park, on the roof, in a cave, by the lake, in the swamp, at the market,
+in the museum, on a train, at the north pole, in the attic, in the cellar, in the hospital, in Paris, in London, in Rome,
+in Africa, in China, in Iceland, on Mars, in the palace, in the tower, on the hill, in the field, by the waterfall,
+at the harbor, on the bridge, in the bakery, at the circus, in the old house, in the barn, on the playground""".split(","))
+ANY_SPOTS = ("behind a big stone", "under an old blanket", "beside a wooden box", "next to a blue door", "behind a barrel",
+             "under a little bench")
+ANY_SIGHTS = ("There was so much to see.", "It was very quiet there.", "Everything was in its place.", "The air smelled good.",
+              "All others were still asleep.", "A soft light was shining.")
+
 OBJECTS = tuple(x.strip() for x in """red scarf, silver bell, blue kite, little wooden boat,
 golden key, shiny stone, yellow hat, music box, paper star, green ball, woolen blanket, tin whistle,
 glass marble, old compass, brown teddy bear, striped umbrella, small drum, picture book, lucky coin,
