@@ -56,9 +56,10 @@ def load(path):
     for tensor in reader.tensors:
         shape = tuple(int(size) for size in reversed(tensor.shape))
         values[tensor.name] = gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(shape)
-    network = transformers.AutoModelForCausalLM.from_config(config_of(reader),
-                                                            attn_implementation="eager")
-    weights = goldens.hugging_face_weights(values, {"model_type": "gemma3_text"})
+    config = config_of(reader)
+    network = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    weights = goldens.hugging_face_weights(
+        values, {"model_type": "gemma3_text", "num_hidden_layers": config.num_hidden_layers})
     missing = network.load_state_dict(weights, strict=False)
     assert set(missing.missing_keys) <= {"lm_head.weight"} and not missing.unexpected_keys, missing
     network.tie_weights()
