@@ -164,7 +164,9 @@ bool IsJson(std::string_view text) { return json::Parse(text).ok(); }
 
 std::string ValueByTypes(std::string_view text, TypeSet types) {
   const std::string_view plain = Trim(text, " \t\r\n");
-  if ((types & kNull) != 0 && plain == "null") return "null";
+  // Many templates write null as Python prints it.
+  const bool none = plain == "None" && (types & kString) == 0;
+  if ((types & kNull) != 0 && (plain == "null" || none)) return "null";
   if ((types & (kInteger | kNumber)) != 0 && IsNumber(plain)) return std::string(plain);
   if ((types & kBoolean) != 0) {
     if (EqualsIgnoringCase(plain, "true")) return "true";

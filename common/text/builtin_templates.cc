@@ -60,6 +60,19 @@ constexpr std::string_view kPlain =
 {%- endfor -%}
 {%- if add_generation_prompt %}{{ 'Assistant:' }}{% endif %})";
 
+// A call as DeepSeek's models from V3.2 on write it.
+constexpr std::string_view kDsmlCall =
+    R"({%- macro invoke(function) -%}
+{{ '<｜DSML｜invoke name="' + function.name + '">\n' }}
+{%- for key, value in function.arguments | items -%}
+{{ '<｜DSML｜parameter name="' + key + '" string="' }}
+{{- ('true' if value is string else 'false') + '">' }}
+{{- (value if value is string else value | tojson) + '</｜DSML｜parameter>\n' }}
+{%- else %}{{ '\n' }}{% endfor -%}
+{{ '</｜DSML｜invoke>' }}
+{%- endmacro -%}
+)";
+
 // DeepSeek V3.2 comes with a program that writes its prompts (encoding_dsv32.py, MIT) in place of a
 // template. Its words about tools are what the model was trained with.
 constexpr std::string_view kDeepSeekV32 =
@@ -115,14 +128,7 @@ constexpr std::string_view kDeepSeekV32 =
 {%- endif -%}
 {{ message.content }}
 {%- for call in message.tool_calls -%}
-{{ '\n\n<｜DSML｜function_calls>\n' if loop.first else '\n' }}
-{{- '<｜DSML｜invoke name="' + call.function.name + '">\n' }}
-{%- for key, value in call.function.arguments | items -%}
-{{ '<｜DSML｜parameter name="' + key + '" string="' }}
-{{- ('true' if value is string else 'false') + '">' }}
-{{- (value if value is string else value | tojson) + '</｜DSML｜parameter>\n' }}
-{%- else %}{{ '\n' }}{% endfor -%}
-{{ '</｜DSML｜invoke>' }}
+{{ ('\n\n<｜DSML｜function_calls>' if loop.first else '') + '\n' + invoke(call.function) }}
 {%- if loop.last %}{{ '\n</｜DSML｜function_calls>' }}{% endif -%}
 {%- endfor -%}
 {{ '<｜end▁of▁sentence｜>' }}
@@ -187,15 +193,8 @@ constexpr std::string_view kDeepSeekV4 =
 {%- endif -%}
 {{ '</think>' + (message.content or '') }}
 {%- for call in message.tool_calls -%}
-{{ '\n\n<｜DSML｜tool_calls>\n' if loop.first else '' }}
-{{- '<｜DSML｜invoke name="' + call.function.name + '">\n' }}
-{%- for key, value in call.function.arguments | items -%}
-{{ '<｜DSML｜parameter name="' + key + '" string="' }}
-{{- ('true' if value is string else 'false') + '">' }}
-{{- (value if value is string else value | tojson) + '</｜DSML｜parameter>\n' }}
-{%- else %}{{ '\n' }}{% endfor -%}
-{{ '</｜DSML｜invoke>\n' }}
-{%- if loop.last %}{{ '</｜DSML｜tool_calls>' }}{% endif -%}
+{{ ('\n\n<｜DSML｜tool_calls>' if loop.first else '') + '\n' + invoke(call.function) }}
+{%- if loop.last %}{{ '\n</｜DSML｜tool_calls>' }}{% endif -%}
 {%- endfor -%}
 {{ '<｜end▁of▁sentence｜>' }}
 {%- endif -%}
@@ -207,6 +206,8 @@ constexpr std::string_view kDeepSeekV4 =
 }  // namespace
 
 const std::vector<BuiltinTemplate>& BuiltinTemplates() {
+  static const std::string v32 = std::string(kDsmlCall) + std::string(kDeepSeekV32);
+  static const std::string v4 = std::string(kDsmlCall) + std::string(kDeepSeekV4);
   static const std::vector<BuiltinTemplate> kTemplates = {
       {"chatml", kChatml, {"<|im_start|>", "<|im_end|>"}},
       {"llama3", kLlama3, {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}},
@@ -214,8 +215,8 @@ const std::vector<BuiltinTemplate>& BuiltinTemplates() {
       {"mistral", kMistral, {}},
       {"zephyr", kZephyr, {}},
       {"plain", kPlain, {}},
-      {"deepseek_v32", kDeepSeekV32, {"<｜User｜>", "<｜Assistant｜>", "｜DSML｜"}},
-      {"deepseek_v4", kDeepSeekV4, {"<｜User｜>", "<｜Assistant｜>", "｜DSML｜"}},
+      {"deepseek_v32", v32, {"<｜User｜>", "<｜Assistant｜>", "｜DSML｜"}},
+      {"deepseek_v4", v4, {"<｜User｜>", "<｜Assistant｜>", "｜DSML｜"}},
   };
   return kTemplates;
 }

@@ -444,6 +444,7 @@ def test_the_dockerfile_agrees_with_the_build_and_the_manifests():
     expect({f"quire-{s}" for s in stages} == images, f"{stages.keys()} {images}")
     for name, body in stages.items():
         expect("USER 65532:65532" in body, body)
+        expect(("ENV GLIBC_TUNABLES=glibc.malloc.hugetlb=1\n" in body) == name.startswith("worker"), body)
         expect("ARG BASE\nLABEL org.opencontainers.image.base.name=${BASE}\n" in body, body)
         expect(f'ENTRYPOINT ["/usr/local/bin/quire-{name.removesuffix("-cuda")}"]' in body, body)
         exposed = set(map(int, re.search(r"EXPOSE (.*)", body)[1].split()))

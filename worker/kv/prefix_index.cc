@@ -23,7 +23,8 @@ PrefixIndex::PrefixIndex(int64_t capacity, int32_t block_size, int32_t kinds)
 }
 
 int64_t PrefixIndex::BytesPerNode(int32_t block_size, int32_t kinds) {
-  return static_cast<int64_t>(sizeof(Node) + 4 * sizeof(Slot)) + kinds * int64_t{sizeof(BlockId)} +
+  // The slots are a power of two: eight for each node at most.
+  return static_cast<int64_t>(sizeof(Node) + 8 * sizeof(Slot)) + kinds * int64_t{sizeof(BlockId)} +
          block_size * int64_t{sizeof(TokenId)};
 }
 

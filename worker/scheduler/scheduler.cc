@@ -166,7 +166,7 @@ void Scheduler::Pause(Sequence& sequence) {
   planned_row.q_len = 1;
   planned_row.sample = true;
   planned_row.plain = true;
-  if (end < sequence.plain_end) return;
+  if (end < sequence.plain_end) return;  // a block can fill up at its end alone
   planned_row.blocks_due = end >= sequence.blocks_due;
   planned_row.plain = !planned_row.blocks_due;
 }

@@ -99,8 +99,7 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
 
 // The positions, from the next one on, at which only its decoding needs attention: it has its own
 // room that the runner knows of, no block fills up before the last of them, and neither limit nor
-// window ends there. Every
-// change of that sets the end to 0 (a Grant only moves it further).
+// window ends there. Every change of that sets the end to 0 (a Grant only moves it further).
 void Scheduler::FindPlainEnd(Sequence& sequence) {
   const int64_t next = sequence.planned;
   sequence.plain_end = 0;

@@ -39,7 +39,7 @@ struct StepBudget {
   int64_t max_us = 0;  // 0: no limit
   StepTimes times;
   int64_t free_drafts = 0;  // of each row, whatever the limit is: their time is not known yet
-  bool drafts = true;       // some rows may have some; where none has, no row is looked at
+  bool drafts = true;       // rows may have drafts; else Plan does not look for any
 };
 
 // The largest number of tokens in a step: the token budget, or more where decode rows and one block

@@ -146,21 +146,27 @@ TEST(FamilyTemplatesTest, ConversationsRenderAsInTransformers) {
 }
 
 // An assistant that only calls tools says null. It is left out; where a template then fails, it is
-// none, which some compare it with.
-TEST(ReferenceTemplatesTest, NullContentOfAnAssistantIsLeftOutOrNone) {
+// none, which some compare it with, or an empty text. Arguments of calls are a text where a
+// template joins them to others.
+TEST(ReferenceTemplatesTest, ATemplateThatFailsGetsOtherReadings) {
   const auto render = [](std::string_view line) {
     return (*ChatTemplate::Compile("{% for m in messages %}" + std::string(line) + "{% endfor %}"))
-        ->Render(
-            R"([{"role":"user","content":"u"},{"role":"assistant","content":null,"tool_calls":null}])",
-            "", RenderOptions());
+        ->Render(R"([{"role":"user","content":"u"},{"role":"assistant","content":null,"name":null,)"
+                 R"("tool_calls":[{"function":{"name":"f","arguments":{"é":[1,null]}}}]}])",
+                 "", RenderOptions());
   };
   EXPECT_EQ(*render("{{ m.content }};"), "u;;");
-  EXPECT_EQ(*render("{{ m.content is none }}{{ m.tool_calls is defined }};"),
-            "FalseFalse;FalseFalse;");
+  EXPECT_EQ(*render("{{ m.content is none }}{{ m.name is defined }};"), "FalseFalse;FalseFalse;");
   const std::string guarded =
       "{% if m.content is none %}calls{% else %}{{ 'x' + m.content }}{% endif %};";
   EXPECT_EQ(*render(guarded), "xu;calls;");
-  const auto refused = render("{% if m.content is none or true %}{{ 'x' + m.content }}{% endif %}");
+  EXPECT_EQ(*render("{{ m.content.upper() }};"), "U;;");
+  const std::string arguments =
+      "{% for c in m.tool_calls %}{{ 'x' + c.function.arguments }}{% endfor %};";
+  EXPECT_EQ(*render(arguments), ";x{\"é\": [1, null]};");
+  EXPECT_EQ(*render(guarded + arguments), "xu;;calls;x{\"é\": [1, null]};");
+  EXPECT_EQ(*render("{{ m.content.upper() }}" + arguments), "U;x{\"é\": [1, null]};");
+  const auto refused = render("{{ 'x' + m.content }}{% if m.tool_calls %}{{ 1 + 'x' }}{% endif %}");
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(refused.status().message().find("string and undefined"), std::string::npos)
       << "the first error is told: " << refused.status();

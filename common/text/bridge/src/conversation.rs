@@ -4,6 +4,7 @@ use minijinja::value::Value;
 use serde_json::{Map, Value as Json};
 
 use crate::marks::{for_each_string, Marks};
+use crate::python::{self, JsonStyle};
 use crate::template::Request;
 use crate::Failure;
 
@@ -24,14 +25,58 @@ fn parse(text: &str, what: &str) -> Result<Json, Failure> {
 }
 
 /// What becomes of null as the content of an assistant that only calls tools. Clients send null for
-/// what they don't mean, and most templates would print it; some compare it with none.
+/// what they don't mean, and most templates would print it; some compare it with none, and some
+/// want a text.
 #[derive(Clone, Copy, PartialEq)]
-pub enum NullContent {
+enum NullContent {
     Absent,
     None,
+    Empty,
 }
 
-fn messages(text: &str, null: NullContent) -> Result<Vec<Map<String, Json>>, Failure> {
+/// The shape in which a template gets an assistant's turn.
+#[derive(Clone, Copy)]
+pub struct Reading {
+    null: NullContent,
+    arguments_as_text: bool, // of calls: JSON as a text that the template joins to others
+}
+
+/// As transformers reads it.
+pub const FIRST_READING: Reading = Reading { null: NullContent::Absent, arguments_as_text: false };
+
+fn is_assistant(message: &Map<String, Json>) -> bool {
+    message.get("role").is_some_and(|role| role == "assistant")
+}
+
+/// The arguments of a message's calls that are not a text.
+fn parsed_arguments(message: &mut Map<String, Json>) -> impl Iterator<Item = &mut Json> {
+    let calls = message.get_mut("tool_calls").and_then(Json::as_array_mut);
+    let arguments =
+        calls.into_iter().flatten().filter_map(|call| call.pointer_mut("/function/arguments"));
+    arguments.filter(|arguments| !arguments.is_string())
+}
+
+/// What else these messages may be read as, for a template that fails with the first reading: at
+/// most four. None for malformed messages.
+pub fn other_readings(messages: &str) -> Vec<Reading> {
+    let Ok(mut list) = serde_json::from_str::<Vec<Map<String, Json>>>(messages) else {
+        return Vec::new();
+    };
+    let null = |message: &Map<String, Json>| message.get("content").is_some_and(Json::is_null);
+    let nulls = list.iter().any(|message| is_assistant(message) && null(message));
+    let parsed = list.iter_mut().any(|message| parsed_arguments(message).next().is_some());
+    let kept = if nulls { NullContent::None } else { NullContent::Absent };
+    let all = [
+        (nulls, NullContent::None, false),
+        (parsed, kept, true),
+        (nulls, NullContent::Empty, false),
+        (nulls && parsed, NullContent::Empty, true),
+    ];
+    let readings = all.into_iter().filter(|(there, ..)| *there);
+    readings.map(|(_, null, arguments_as_text)| Reading { null, arguments_as_text }).collect()
+}
+
+fn messages(text: &str, reading: Reading) -> Result<Vec<Map<String, Json>>, Failure> {
     let Json::Array(list) = parse(text, "messages")? else {
         return Err(Failure::invalid("messages: must be a list"));
     };
@@ -43,13 +88,29 @@ fn messages(text: &str, null: NullContent) -> Result<Vec<Map<String, Json>>, Fai
         let Json::Object(message) = message else {
             return Err(Failure::invalid(format!("messages[{i}]: must be an object")));
         };
-        let calls = null == NullContent::None
-            && message.get("role").is_some_and(|role| role == "assistant");
-        let meant = |name: &str, value: &Json| !value.is_null() || (calls && name == "content");
-        let message = message.into_iter().filter(|(name, value)| meant(name, value)).collect();
+        let kept = reading.null != NullContent::Absent && is_assistant(&message);
+        let meant = |name: &str, value: &Json| !value.is_null() || (kept && name == "content");
+        let mut message: Map<String, Json> =
+            message.into_iter().filter(|(name, value)| meant(name, value)).collect();
+        if reading.null == NullContent::Empty {
+            if let Some(content @ Json::Null) = message.get_mut("content") {
+                *content = Json::String(String::new());
+            }
+        }
+        if reading.arguments_as_text {
+            for arguments in parsed_arguments(&mut message) {
+                *arguments = Json::String(json_text(arguments)?);
+            }
+        }
         out.push(alias_reasoning(message));
     }
     Ok(out)
+}
+
+/// As json.dumps writes it.
+fn json_text(value: &Json) -> Result<String, Failure> {
+    python::dumps(&to_value(value), &JsonStyle::new(None))
+        .map_err(|e| Failure::invalid(format!("messages: arguments: {e}")))
 }
 
 fn alias_reasoning(message: Map<String, Json>) -> Map<String, Json> {
@@ -70,9 +131,9 @@ pub fn variables(
     request: &Request,
     source: &str,
     marks: Option<Marks>,
-    null: NullContent,
+    reading: Reading,
 ) -> Result<(Variables, Option<FinalTag>), Failure> {
-    let mut messages = messages(request.messages, null)?;
+    let mut messages = messages(request.messages, reading)?;
     let mut tools = match request.tools {
         "" => Json::Null,
         text => match parse(text, "tools")? {

@@ -91,6 +91,7 @@ fn length(value: Value) -> Result<usize, Error> {
     }
 }
 
+/// One of a value's elements; of what is not there, none is there either.
 fn of_elements(value: Value, one: fn(Value) -> Result<Value, Error>) -> Result<Value, Error> {
     match value.is_undefined() {
         true => Ok(value),

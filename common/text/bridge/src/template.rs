@@ -12,7 +12,7 @@ use minijinja::value::{
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State};
 
 use crate::budget::{self, Session};
-use crate::conversation::{self, NullContent};
+use crate::conversation::{self, Reading, FIRST_READING};
 use crate::marks::{self, Marks};
 use crate::python::{self, str_of};
 use crate::tokenizer::LoadedTokenizer;
@@ -130,21 +130,22 @@ impl LoadedTemplate {
         Ok(LoadedTemplate { instructions, blocks, env: environment(), source })
     }
 
-    /// The text of a chat; with a tokenizer, a marked text.
+    /// The text of a chat; with a tokenizer, a marked text. A template that fails gets the chat in
+    /// other readings: a chat costs at most five renderings.
     pub fn render(&self, request: &Request) -> Result<String, Failure> {
-        let text = self.render_with(request, NullContent::Absent);
-        let refused = matches!(&text, Err(failure) if failure.code == INVALID);
-        if !refused || !self.source.contains("none") || !request.messages.contains("null") {
+        let text = self.render_as(request, FIRST_READING);
+        if !matches!(&text, Err(failure) if failure.code == INVALID) {
             return text;
         }
-        self.render_with(request, NullContent::None).or(text)
+        let readings = conversation::other_readings(request.messages).into_iter();
+        readings.map(|reading| self.render_as(request, reading)).find(Result::is_ok).unwrap_or(text)
     }
 
-    fn render_with(&self, request: &Request, null: NullContent) -> Result<String, Failure> {
+    fn render_as(&self, request: &Request, reading: Reading) -> Result<String, Failure> {
         let input = request.messages.len() + request.tools.len() + request.extra.len();
         let marks = self.marks(request)?;
         let session = Session::start(input, request.now, request.cancelled, marks);
-        let (variables, tag) = conversation::variables(request, &self.source, marks, null)?;
+        let (variables, tag) = conversation::variables(request, &self.source, marks, reading)?;
         // Later names win: variables of the request over special tokens.
         let specials =
             request.special_tokens.iter().map(|(name, text)| (*name, Value::from(*text)));
