@@ -9,6 +9,11 @@ constexpr Mark kHermesClosers[] = {{"</tool_call>"}};
 constexpr Mark kHermesDropped[] = {{"<|im_end|>", true}, {"<|endoftext|>", true}};
 constexpr std::string_view kHermesSigns[] = {"<tool_call>"};
 
+constexpr Trigger kAprielTriggers[] = {{{"<tool_calls>"}}};
+constexpr Mark kAprielClosers[] = {{"</tool_calls>"}};
+constexpr Mark kAprielDropped[] = {{"<|end|>", true}};
+constexpr std::string_view kAprielSigns[] = {"<tool_calls>["};
+
 constexpr Trigger kLlamaTriggers[] = {
     {{"<|python_tag|>", true}},
     {.mark = {"{"}, .soft = true, .kept = true, .where = Where::kWordStart}};
@@ -71,6 +76,20 @@ const Dialect kHermes = {
     .dropped = kHermesDropped,
     .list = {.separator = "\n"},
     .signs = kHermesSigns,
+};
+
+const Dialect kApriel = {
+    .name = "apriel",
+    .families = "Apriel 1.5, 1.6",
+    .example = "<tool_calls>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]</tool_calls>",
+    .thoughts = "none",
+    .form = Form::kJson,
+    .triggers = kAprielTriggers,
+    .closers = kAprielClosers,
+    .dropped = kAprielDropped,
+    .json = {.id = "id"},
+    .list = {.open = "<tool_calls>[", .separator = ", ", .close = "]</tool_calls>"},
+    .signs = kAprielSigns,
 };
 
 const Dialect kLlama3Json = {

@@ -9,10 +9,10 @@ namespace {
 
 // In the order in which a template is asked for their signs: what is more particular comes first.
 constexpr const Dialect* kDialects[] = {
-    &kOpenAi,  &kDeepSeekV4,    &kDeepSeekV32,    &kDeepSeekV3, &kDeepSeekV31,
-    &kKimiK2,  &kMiniMaxM2,     &kSeedOss,        &kGlm45,      &kQwen3Coder,
-    &kGemma4,  &kFunctionGemma, &kCohere,         &kMistral,    &kPhi4MiniJson,
-    &kGranite, &kHermes,        &kLlama4Pythonic, &kPythonic,   &kLlama3Json,
+    &kOpenAi,         &kDeepSeekV4, &kDeepSeekV32,  &kDeepSeekV3, &kDeepSeekV31, &kKimiK2,
+    &kMiniMaxM2,      &kSeedOss,    &kGlm45,        &kQwen3Coder, &kGemma4,      &kFunctionGemma,
+    &kCohere,         &kMistral,    &kPhi4MiniJson, &kGranite,    &kApriel,      &kHermes,
+    &kLlama4Pythonic, &kPythonic,   &kLlama3Json,
 };
 
 constexpr Mark kThink[] = {{"<think>"}};

@@ -36,6 +36,11 @@ constexpr Mark kDsmlClosers[] = {
 constexpr Mark kDsmlDropped[] = {{"<｜end▁of▁sentence｜>", true}};
 constexpr std::string_view kDsmlSigns[] = {"｜DSML｜"};
 constexpr std::string_view kNewerDsmlSigns[] = {"｜DSML｜", "tool_calls>"};
+constexpr TaggedKeys kDsmlKeys = {.name_end = "\">",
+                                  .key_open = "<｜DSML｜parameter name=\"",
+                                  .key_end = "\"",
+                                  .value_end = "</｜DSML｜parameter>",
+                                  .typed = true};
 
 constexpr Trigger kGlmTriggers[] = {{{"<tool_call>"}}};
 constexpr Mark kGlmClosers[] = {{"</tool_call>"}};
@@ -99,7 +104,7 @@ const Dialect kMiniMaxM2 = {
     .signs = kMiniMaxSigns,
 };
 
-constexpr Dialect kDeepSeekV32 = {
+const Dialect kDeepSeekV32 = {
     .name = "deepseek_v32",
     .families = "DeepSeek V3.2",
     .example =
@@ -112,11 +117,7 @@ constexpr Dialect kDeepSeekV32 = {
     .openers = kDsmlOpeners,
     .closers = kDsmlClosers,
     .dropped = kDsmlDropped,
-    .tagged = {.name_end = "\">",
-               .key_open = "<｜DSML｜parameter name=\"",
-               .key_end = "\"",
-               .value_end = "</｜DSML｜parameter>",
-               .typed = true},
+    .tagged = kDsmlKeys,
     .part = "｜DSML｜",
     .list = {.open = "<｜DSML｜function_calls>\n",
              .separator = "\n",
@@ -124,20 +125,26 @@ constexpr Dialect kDeepSeekV32 = {
     .signs = kDsmlSigns,
 };
 
-// V3.2's calls in a frame of another name.
-constinit const Dialect kDeepSeekV4 = [] {
-  Dialect v4 = kDeepSeekV32;
-  v4.name = "deepseek_v4";
-  v4.families = "DeepSeek V4";
-  v4.example =
-      "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" "
-      "string=\"false\">1</｜DSML｜parameter>\n</｜DSML｜invoke>\n"
-      "</｜DSML｜tool_calls>";
-  v4.list.open = "<｜DSML｜tool_calls>\n";
-  v4.list.close = "\n</｜DSML｜tool_calls>";
-  v4.signs = kNewerDsmlSigns;
-  return v4;
-}();
+const Dialect kDeepSeekV4 = {
+    .name = "deepseek_v4",
+    .families = "DeepSeek V4",
+    .example =
+        "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" "
+        "string=\"false\">1</｜DSML｜parameter>\n</｜DSML｜invoke>\n"
+        "</｜DSML｜tool_calls>",
+    .thoughts = "think",
+    .form = Form::kTagged,
+    .triggers = kDsmlTriggers,
+    .openers = kDsmlOpeners,
+    .closers = kDsmlClosers,
+    .dropped = kDsmlDropped,
+    .tagged = kDsmlKeys,
+    .part = "｜DSML｜",
+    .list = {.open = "<｜DSML｜tool_calls>\n",
+             .separator = "\n",
+             .close = "\n</｜DSML｜tool_calls>"},
+    .signs = kNewerDsmlSigns,
+};
 
 const Dialect kGlm45 = {
     .name = "glm45",

@@ -27,6 +27,16 @@ struct Case {
 };
 
 inline const std::vector<Case> kCases = {
+    {"apriel",
+     "Sure.\n<tool_calls>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", "
+     "\"arguments\": {}, \"id\": \"c1\"}]</tool_calls>",
+     "Sure.",
+     {{"f", "{\"a\": 1}"}, {"g", "{}"}}},
+    {"apriel",
+     "<tool_calls>[{\"name\": \"f\", \"arguments\": {\"a\": \"</tool_calls>\"}}]</tool_calls>",
+     "",
+     {{"f", "{\"a\": \"</tool_calls>\"}"}}},
+    {"apriel", "<tool_calls>[]</tool_calls>ok", "[]ok", {}},
     {"hermes",
      "Sure.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 108.}}\n</tool_call>",
      "Sure.",

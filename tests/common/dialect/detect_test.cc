@@ -59,7 +59,7 @@ TEST(DetectDialect, KnowsTheTemplatesOfManyFamilies) {
   };
   constexpr Row kRows[] = {
       {"Apertus-8B-Instruct", "", ""},
-      {"Apriel-1.6-15b-Thinker-fixed", "", ""},
+      {"Apriel-1.6-15b-Thinker-fixed", "apriel", ""},
       {"Bielik-11B-v3.0-Instruct", "hermes", "qwen3"},
       {"ByteDance-Seed-OSS", "seed_oss", "seed_oss"},
       {"Cohere2MoE", "cohere", "cohere"},
@@ -124,7 +124,7 @@ TEST(DetectDialect, KnowsTheTemplatesOfManyFamilies) {
       {"poolside-Laguna-XS-2.1", "glm45", "think"},
       {"poolside-Laguna-XS.2", "glm45", "think"},
       {"tencent-Hy3", "", ""},
-      {"unsloth-Apriel-1.5", "hermes", ""},
+      {"unsloth-Apriel-1.5", "apriel", ""},
       {"unsloth-mistral-Devstral-Small-2507", "mistral", ""},
       {"upstage-Solar-Open-100B", "", ""},
   };

@@ -186,6 +186,7 @@ std::map<std::string, Writer> JsonWriters() {
   const auto plain = [](const Call& c) { return NameAndArguments(c, "name", "arguments"); };
   std::map<std::string, Writer> out;
   out["hermes"] = Each(plain, "<tool_call>\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>");
+  out["apriel"] = Each(plain, "<tool_calls>[", ", ", "]</tool_calls>");
   out["llama3_json"] =
       Each([](const Call& c) { return NameAndArguments(c, "name", "parameters"); }, "", "; ");
   out["granite"] = Each(plain, "<|tool_call|>[", ", ", "]");
@@ -399,6 +400,8 @@ constexpr Family kFamilies[] = {
     {"mistralai-Mistral-Nemo-Instruct-2407"},
     {"moonshotai-Kimi-K2"},
     {"openai-gpt-oss-120b", 1},
+    {"unsloth-Apriel-1.5"},
+    {"Apriel-1.6-15b-Thinker-fixed"},
 };
 
 TEST(DialectRoundTrip, CallsThatATemplateWritesParseBackToThemselves) {
