@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,13 @@ namespace quire::text {
 
 inline QtbSpan ToSpan(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+// Missing memory has the same end in the bridge as in C++. Repeated calls do no harm.
+inline void ShareNewHandler() {
+  qtb_on_no_memory([] {
+    if (const std::new_handler handler = std::get_new_handler()) handler();
+  });
 }
 
 // A flag as the bridge reads it: one byte, atomically.

@@ -26,6 +26,7 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Compile(std::string_
   const std::string lines = absl::StrReplaceAll(AbslView(source), {{"\r\n", "\n"}, {"\r", "\n"}});
   auto impl = std::make_unique<Impl>();
   OwnedBytes error;
+  ShareNewHandler();
   const int32_t code = qtb_template_new(ToSpan(lines), &impl->handle, error.out());
   if (code != QTB_OK) return BridgeStatus(code, error);
   return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(impl)));

@@ -48,6 +48,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(std::string_view 
   }
   auto impl = std::make_unique<Impl>();
   OwnedBytes error;
+  ShareNewHandler();
   const int32_t code =
       qtb_tokenizer_new(ToSpan(tokenizer_json), kMaxVocabSize, &impl->handle, error.out());
   if (code != QTB_OK) return BridgeStatus(code, error);

@@ -90,6 +90,10 @@ typedef struct {
   const QtbTokenizer* tokenizer;  // null, or the text is marked where messages spell its tokens
 } QtbRender;
 
+// From now on `hook` is called, on any thread, before an allocation of the bridge fails. It may end
+// the program; where it returns, the program aborts.
+void qtb_on_no_memory(void (*hook)(void));
+
 void qtb_bytes_free(QtbBytes bytes);
 void qtb_ids_free(QtbIds ids);
 

@@ -116,6 +116,11 @@ pub fn quiet_panics() {
     ONCE.call_once(|| std::panic::set_hook(Box::new(|_| {})));
 }
 
+#[no_mangle]
+pub extern "C" fn qtb_on_no_memory(hook: extern "C" fn()) {
+    crate::counting::on_no_memory(hook);
+}
+
 /// # Safety
 /// `bytes` came from this bridge and is freed once.
 #[no_mangle]
