@@ -359,7 +359,7 @@ int RunWorker(const WorkerConfig& config, const DeviceChoice& device,
     attempt_log = *std::move(opened);
   }
   const trace::TraceMetrics trace_metrics(metrics, "quire_worker");
-  const std::unique_ptr<trace::Exporter> exporter = MakeExporter(tracing, trace_metrics, log);
+  std::unique_ptr<trace::Exporter> exporter = MakeExporter(tracing, trace_metrics, log);
   Health health(clock);
   WorkerLoader loader(config, device, clock, metrics, log);
   StartFailure failure;
@@ -396,7 +396,15 @@ int RunWorker(const WorkerConfig& config, const DeviceChoice& device,
   }
   const int exit_code = service.Run();
   http->reset();  // destroyed before the data that it reads
-  return exit_code;
+  // What others see ends here. The system takes weights and tables back faster than destructors do,
+  // and a vocabulary that is still being read for grammars, which takes seconds, cannot be stopped.
+  worker->engine.reset();
+  worker->runner.reset();
+  attempt_log.reset();
+  exporter.reset();
+  log.Flush();
+  std::fflush(nullptr);
+  std::_Exit(exit_code);
 }
 
 // Prints the plan, and does none of it.
