@@ -7,6 +7,7 @@
 #include "kernels/cpu/decode.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/linear_direct.h"
+#include "kernels/cpu/linear_tiled.h"
 #include "kernels/cpu/tile.h"
 #include "kernels/cpu/vec_math.h"
 
@@ -35,53 +36,6 @@ void PackTiles(const LinearJob& job, int tile_begin, int tile_end, float* out) {
     for (int r = 0; r < rows; ++r) {
       const float* from = job.x + (begin + r) * job.x_stride;
       for (int64_t i = 0; i < k; ++i) to[i * rows + r] = from[i];
-    }
-  }
-}
-
-// One chunk of K for the rows of one tile and both panels: totals[row][32] = or += the chunk's
-// sums.
-template <class V, int kRows>
-void TileChunk(const float* x, const float* weights, int count, bool first, float* totals) {
-  constexpr int kPanels = V::kTilePanels;
-  for (int panel = 0; panel < 2; panel += kPanels) {
-    const float* from = weights + panel * (16 * kChunk);
-    typename V::F acc[kRows][kPanels];
-    for (int r = 0; r < kRows; ++r) {
-      for (int p = 0; p < kPanels; ++p) acc[r][p] = V::Zero();
-    }
-    MultiplyTile<V, kRows, kPanels, XLayout<kRows, 1>>(
-        acc, x, count, [&](int k, int p) __attribute__((always_inline)) {
-          return V::Load(from + p * (16 * kChunk) + k * 16);
-        });
-    for (int r = 0; r < kRows; ++r) {
-      for (int p = 0; p < kPanels; ++p) {
-        float* total = totals + r * 32 + (panel + p) * 16;
-        V::Store(total, first ? acc[r][p] : V::Add(V::Load(total), acc[r][p]));
-      }
-    }
-  }
-}
-
-// Sums of the rows of a pass, into the scratch behind the weights.
-template <class V>
-void TiledUnit(const LinearJob& job, const Panel& a, const Panel& b, const TilePass& pass,
-               float* scratch) {
-  const PackedMatrix& w = *job.weight;
-  const RowTiles& tiles = pass.tiles;
-  float* totals = scratch + 2 * 16 * kChunk;
-  for (int64_t begin = 0; begin < w.k; begin += kChunk) {
-    const int64_t end = std::min<int64_t>(w.k, begin + kChunk);
-    DecodeAny<V>(a.data, w.geometries[a.geometry], begin, end, scratch);
-    DecodeAny<V>(b.data, w.geometries[b.geometry], begin, end, scratch + 16 * kChunk);
-    for (int tile = pass.begin; tile < pass.end; ++tile) {
-      const int first = tiles.Begin(tile);
-      const int rows = tiles.Begin(tile + 1) - first;
-      const float* x = job.x_tiles + first * w.k + begin * rows;
-      WithRows<V::kTileRows>(rows, [&](auto count) {
-        TileChunk<V, decltype(count)::value>(x, scratch, static_cast<int>(end - begin), begin == 0,
-                                             totals + (first - pass.BeginRow()) * 32);
-      });
     }
   }
 }

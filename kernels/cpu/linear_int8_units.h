@@ -7,38 +7,46 @@
 
 namespace quire::kernels::cpu {
 
-// What a tile is multiplied with.
+// A chunk of K of two panels, and the rows that it is multiplied with.
 struct Int8Piece {
   DType types[2];  // of the panels
-  int blocks;      // of the chunk
-  int rows;
+  int panel = 0;   // the first that goes into a product now
+  int64_t begin = 0;
+  int64_t end = 0;
 };
 
-// One tile over one chunk, for kPanels panels from `panel` on.
+// All tiles of a pass over one chunk, for kPanels panels from piece.panel on.
 template <class V, int kPanels>
-void Int8AnyTile(const int32_t* x, const Int8Chunk& chunk, const Int8Piece& piece, int panel,
-                 float* totals) {
-  WithInt8Type(SameForm(piece.types[panel]), [&](auto constant) {
+void MultiplyInt8Tiles(const LinearJob& job, const TilePass& pass, const Int8Chunk& chunk,
+                       const Int8Piece& piece, float* totals) {
+  const RowTiles& tiles = pass.tiles;
+  const int blocks = static_cast<int>((piece.end - piece.begin) / kBlock);
+  WithInt8Type(SameForm(piece.types[piece.panel]), [&](auto constant) {
     constexpr DType kType = decltype(constant)::value;
     if constexpr (SameForm(kType) == kType) {
-      WithRows<V::kInt8TileRows>(piece.rows, [&](auto count) {
-        Int8Tile<V, Int8FormOf(kType), decltype(count)::value, kPanels>(x, chunk, panel,
-                                                                        piece.blocks, totals);
-      });
+      for (int tile = pass.begin, first = pass.BeginRow(); tile < pass.end; ++tile) {
+        const int next = tiles.Begin(tile + 1);
+        const int32_t* x = job.x_int8 + Int8Place(piece.begin, piece.end, job.rows, first);
+        WithRows<V::kInt8TileRows>(next - first, [&](auto count) {
+          Int8Tile<V, Int8FormOf(kType), decltype(count)::value, kPanels>(
+              x, chunk, piece.panel, blocks, totals + (first - pass.BeginRow()) * 32);
+        });
+        first = next;
+      }
     }
   });
 }
 
 // Panels of one form go together.
 template <class V>
-void Int8BothPanels(const int32_t* x, const Int8Chunk& chunk, const Int8Piece& piece,
-                    float* totals) {
+void Int8BothPanels(const LinearJob& job, const TilePass& pass, const Int8Chunk& chunk,
+                    Int8Piece piece, float* totals) {
   constexpr int kPanels = V::kInt8TilePanels;
   if (kPanels == 2 && Int8FormOf(piece.types[0]) == Int8FormOf(piece.types[1])) {
-    return Int8AnyTile<V, kPanels>(x, chunk, piece, 0, totals);
+    return MultiplyInt8Tiles<V, kPanels>(job, pass, chunk, piece, totals);
   }
-  for (int panel = 0; panel < 2; ++panel) {
-    Int8AnyTile<V, 1>(x, chunk, piece, panel, totals);
+  for (; piece.panel < 2; ++piece.panel) {
+    MultiplyInt8Tiles<V, 1>(job, pass, chunk, piece, totals);
   }
 }
 
@@ -47,28 +55,20 @@ template <class V>
 void Int8TiledUnit(const LinearJob& job, const Panel& a, const Panel& b, const TilePass& pass,
                    float* scratch) {
   const PackedMatrix& w = *job.weight;
-  const RowTiles& tiles = pass.tiles;
-  Int8Piece piece{{w.geometries[a.geometry].type, w.geometries[b.geometry].type}, 0, 0};
+  Int8Piece piece{{w.geometries[a.geometry].type, w.geometries[b.geometry].type}};
   const Panel* panels[2] = {&a, &b};
   const Int8Chunk chunk(scratch);
   float* totals = scratch + 2 * 16 * kChunk;
-  for (int i = 0; i < 2 * (pass.EndRow() - pass.BeginRow()); ++i) {
-    V::Store(totals + 16 * i, V::Zero());
-  }
-  for (int64_t begin = 0; begin < w.k; begin += kChunk) {
-    const int64_t end = std::min<int64_t>(w.k, begin + kChunk);
+  float* const end_of_totals = totals + 32 * (pass.EndRow() - pass.BeginRow());
+  for (float* at = totals; at < end_of_totals; at += 16) V::Store(at, V::Zero());
+  for (; piece.begin < w.k; piece.begin = piece.end) {
+    piece.end = std::min<int64_t>(w.k, piece.begin + kChunk);
     for (int p = 0; p < 2; ++p) {
       WithInt8Type(piece.types[p], [&](auto type) {
-        Int8ReadChunk<V, decltype(type)::value>(panels[p]->data, begin, end, chunk, p);
+        Int8ReadChunk<V, decltype(type)::value>(panels[p]->data, piece.begin, piece.end, chunk, p);
       });
     }
-    piece.blocks = static_cast<int>((end - begin) / kBlock);
-    for (int tile = pass.begin; tile < pass.end; ++tile) {
-      const int first = tiles.Begin(tile);
-      piece.rows = tiles.Begin(tile + 1) - first;
-      Int8BothPanels<V>(job.x_int8 + Int8Place(begin, end, job.rows, first), chunk, piece,
-                        totals + (first - pass.BeginRow()) * 32);
-    }
+    Int8BothPanels<V>(job, pass, chunk, piece, totals);
   }
 }
 

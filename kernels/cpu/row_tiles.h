@@ -5,14 +5,20 @@
 
 namespace quire::kernels::cpu {
 
-// Rows are distributed evenly over register tiles of at most `tile_rows`; tile i starts at this
-// row.
+// Rows are distributed evenly over register tiles of at most `tile_rows`.
 struct RowTiles {
   int rows = 0;
   int count = 0;
+  int least = 0;   // rows of a tile
+  int longer = 0;  // the first tiles, which have one row more
   RowTiles(int row_count, int tile_rows)
-      : rows(row_count), count((row_count + tile_rows - 1) / tile_rows) {}
-  int Begin(int tile) const { return static_cast<int>(static_cast<int64_t>(rows) * tile / count); }
+      : rows(row_count), count((row_count + tile_rows - 1) / tile_rows) {
+    if (count == 0) return;
+    least = rows / count;
+    longer = rows % count;
+  }
+  // The first row of a tile; `count` gives all rows.
+  int Begin(int tile) const { return tile * least + (tile < longer ? tile : longer); }
 };
 
 struct RowRange {

@@ -24,7 +24,7 @@ using test::WeightStore;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-std::vector<const KernelTable*> HostKernels() {
+std::vector<const KernelTable*> HostInt8Kernels() {
   std::vector<const KernelTable*> tables = {&ReferenceInt8Kernels(), &Avx2Int8Kernels()};
   if (HostHas(Isa::kAvx512Vnni)) tables.push_back(&Avx512VnniKernels());
   return tables;
@@ -68,12 +68,12 @@ TEST_P(EveryInt8Format, FollowsTheRuleAtEveryRowCount) {
     const std::vector<float> y = model.Run({x.data() + row * kColumns, kColumns});
     wanted.insert(wanted.end(), y.begin(), y.end());
   }
-  const KernelTable& fastest = *HostKernels().back();
+  const KernelTable& fastest = *HostInt8Kernels().back();
   const std::vector<float> whole = product.Run(fastest, x, kMostRows);
   ASSERT_TRUE(SameBits({whole.begin(), whole.begin() + 33 * weight.rows}, wanted));
   std::vector<int> counts = {31, 32, 33, 64, kMostRows};
   for (int rows = 1; rows <= 25; ++rows) counts.push_back(rows);
-  for (const KernelTable* kernels : HostKernels()) {
+  for (const KernelTable* kernels : HostInt8Kernels()) {
     for (const int rows : counts) {
       if (kernels == &ReferenceInt8Kernels() && rows > 9) continue;
       const std::vector<float> part = product.Run(*kernels, x, rows);
@@ -91,7 +91,7 @@ TEST_P(EveryInt8Format, AgreesWithFloat64) {
   Product product;
   product.matrix = Pack(weight, false);
   const std::vector<float> x = RowsWithOutliers(kColumns, store.random());
-  const std::vector<float> y = product.Run(*HostKernels().back(), x, 1);
+  const std::vector<float> y = product.Run(*HostInt8Kernels().back(), x, 1);
   std::vector<double> rounded(kColumns);
   for (int64_t k = 0; k < kColumns; ++k) rounded[k] = test::QuantisedValue(x, k);
   for (int64_t row = 0; row < weight.rows; ++row) {
@@ -136,7 +136,7 @@ TEST_P(EveryInt8Format, ZerosAndExtremes) {
       x[row * kColumns + k] = (k / 32 + row) % 3 == 0 ? 0.0f : sign * sizes[(k / 32 + row) % 7];
     }
   }
-  for (const KernelTable* kernels : HostKernels()) {
+  for (const KernelTable* kernels : HostInt8Kernels()) {
     for (const int rows : {1, 3, 20}) {
       const std::vector<float> y = product.Run(*kernels, x, rows);
       for (int row = 0; row < rows; ++row) {
@@ -158,12 +158,12 @@ TEST_P(EveryInt8Format, InfinitiesAndNaNStayInTheirRow) {
   product.matrix = Pack(weight, false);
   for (const int rows : {1, 2, 4, 7, 16, 20}) {
     std::vector<float> x = RandomRows(rows * kColumns, store.random());
-    const std::vector<float> clean = product.Run(*HostKernels().back(), x, rows);
+    const std::vector<float> clean = product.Run(*HostInt8Kernels().back(), x, rows);
     const int bad = rows / 2;
     for (const float value : {kInfinity, -kInfinity, std::nanf(""), -std::nanf("")}) {
       std::vector<float> spoilt = x;
       spoilt[bad * kColumns + 77] = value;
-      for (const KernelTable* kernels : HostKernels()) {
+      for (const KernelTable* kernels : HostInt8Kernels()) {
         const std::vector<float> y = product.Run(*kernels, spoilt, rows);
         for (int i = 0; i < rows * 20; ++i) {
           if (i / 20 == bad) {
@@ -191,7 +191,7 @@ TEST(Int8, RemaindersOfK) {
       product.matrix = Pack(weight, false);
       const Int8Model model(weight);
       const std::vector<float> x = RandomRows(40 * columns, store.random());
-      for (const KernelTable* kernels : HostKernels()) {
+      for (const KernelTable* kernels : HostInt8Kernels()) {
         for (const int rows : {1, 2, 5, 16, 40}) {
           const std::vector<float> y = product.Run(*kernels, x, rows);
           const std::vector<float> wanted =
@@ -217,7 +217,7 @@ TEST(Int8, MatricesOfMixedFormats) {
   product.matrix = Pack(weight, false);
   const Int8Model model(weight);
   const std::vector<float> x = RandomRows(40 * 256, store.random());
-  for (const KernelTable* kernels : HostKernels()) {
+  for (const KernelTable* kernels : HostInt8Kernels()) {
     for (const int rows : {1, 4, 16, 40}) {
       const std::vector<float> y = product.Run(*kernels, x, rows);
       EXPECT_TRUE(SameBits({y.end() - 96, y.end()}, model.Run({x.data() + (rows - 1) * 256, 256})))
@@ -240,7 +240,7 @@ TEST(Int8, FloatPartsKeepTheFloat32Class) {
     const std::vector<float> x = RandomRows(20 * 256, store.random());
     for (const int rows : {1, 5, 20}) {
       const std::vector<float> wanted = product.Run(ReferenceKernels(), x, rows);
-      for (const KernelTable* kernels : HostKernels()) {
+      for (const KernelTable* kernels : HostInt8Kernels()) {
         EXPECT_TRUE(SameBits(product.Run(*kernels, x, rows), wanted)) << kernels->name << rows;
       }
     }
