@@ -68,6 +68,7 @@ bool SuitsInt8(const StepProgram& program) {
 struct Kernels {
   const KernelTable* main = nullptr;
   const KernelTable* int8 = nullptr;
+  const KernelTable* screen = nullptr;  // with `main`, where its activations are float32
 };
 
 class CpuBackend final : public Backend {
@@ -88,14 +89,15 @@ class CpuBackend final : public Backend {
       std::fprintf(stderr, "step program: %s\n", error.c_str());
       std::abort();
     }
-    return std::make_unique<CpuProgram>(program, options, For(program), pool_);
+    return std::make_unique<CpuProgram>(program, options, For(program), Screen(program), pool_);
   }
   int64_t EstimateWeightBytes(const StepProgram& program) const override {
-    return CpuProgram::EstimateWeights(program);
+    return CpuProgram::EstimateWeights(program, Screen(program) != nullptr);
   }
   int64_t EstimateWorkspaceBytes(const StepProgram& program,
                                  const ProgramOptions& options) const override {
-    return CpuProgram::EstimateWorkspace(program, options, pool_.threads(), IsInt8(program));
+    return CpuProgram::EstimateWorkspace(program, options, pool_.threads(), IsInt8(program),
+                                         Screen(program) != nullptr);
   }
   int64_t EstimateSharedBytes(const StepProgram& program,
                               const ProgramOptions& options) const override {
@@ -125,6 +127,10 @@ class CpuBackend final : public Backend {
  private:
   const KernelTable& For(const StepProgram& program) const {
     return kernels_.int8 != nullptr && SuitsInt8(program) ? *kernels_.int8 : *kernels_.main;
+  }
+  // With float32 activations int8 finds the largest logits, and float32 says what they are.
+  const KernelTable* Screen(const StepProgram& program) const {
+    return &For(program) == kernels_.main ? kernels_.screen : nullptr;
   }
   bool IsInt8(const StepProgram& program) const { return For(program).quantise != nullptr; }
 
@@ -172,8 +178,8 @@ Kernels ChooseKernels(const CpuOptions& options, std::string& error) {
   if (!error.empty()) return {};
   const Kernels tables = TablesOf(options.isa);
   const std::string& dtype = options.activation_dtype;
-  if (dtype == "auto") return tables;
-  if (dtype == "float32") return {tables.main, nullptr};
+  if (dtype == "auto") return {tables.main, tables.int8, tables.int8};
+  if (dtype == "float32") return {tables.main, nullptr, tables.int8};
   if (dtype == "int8") return {tables.int8, nullptr};
   if (dtype != "bfloat16") {
     error = "unknown activation dtype '" + dtype + "'; use auto, float32, bfloat16 or int8";

@@ -36,13 +36,31 @@ bool TakesInt8(const Weight& weight) {
                      [](const WeightSource& part) { return cpu::TakesInt8(part.type); });
 }
 
+// The head whose largest logits can be found by a screen, of `program` as a whole; null: there is
+// none. What comes after the product must keep the order of logits, and not make equals of them.
+const Weight* HeadToScreen(const StepProgram& program) {
+  if (program.ranks > 1) return nullptr;
+  for (const Op& op : program.ops) {
+    const auto* logits = std::get_if<LogitsOp>(&op);
+    if (logits == nullptr) continue;
+    const Weight& head = program.weights[logits->head];
+    const bool plain = logits->bias == kNoId && logits->scale == 1.0f && logits->softcap == 0.0f;
+    return plain && HeadScreen::Suits(head) ? &head : nullptr;
+  }
+  return nullptr;
+}
+
 // Bytes for the x of any product: as floats in register tiles, or quantised.
 struct InputBytes {
   int64_t tiles = 0;
   int64_t quantised = 0;
 };
-InputBytes InputBytesOf(const StepProgram& program, const ProgramOptions& options, bool int8) {
+InputBytes InputBytesOf(const StepProgram& program, const ProgramOptions& options, bool int8,
+                        bool screened) {
   InputBytes bytes;
+  if (const Weight* head = screened ? HeadToScreen(program) : nullptr) {
+    bytes.quantised = 4 * Int8RowWords(head->cols) * std::max(options.max_samples, 16);
+  }
   bytes.tiles = 4 * LoraNeeds::Of(program, options).tile_floats;
   for (const Op& op : program.ops) {
     if (const auto* heads = std::get_if<HeadLinearOp>(&op)) {
@@ -189,7 +207,7 @@ std::vector<WeightRole> FindRoles(const StepProgram& program) {
 }
 
 CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options,
-                       const KernelTable& kernels, ThreadPool& pool)
+                       const KernelTable& kernels, const KernelTable* screen, ThreadPool& pool)
     : kernels_(kernels),
       pool_(pool),
       kv_(options.kv),
@@ -200,11 +218,15 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
       vocab_size_(program.vocab_size),
       vocabulary_(VocabularyOf(program)),
       communicator_(program.ranks > 1 ? options.communicator : nullptr),
-      max_samples_(options.max_samples) {
+      max_samples_(options.max_samples),
+      screen_kernels_(screen),
+      screen_found_(static_cast<size_t>(options.max_samples)),
+      sample_order_(static_cast<size_t>(options.max_samples)) {
   LoadWeights(program, options);
   pages_ = Pages(options.page_count * kv_.page_bytes, true);
   scratch_floats_ = ScratchFloats(program, options);
-  const InputBytes inputs = InputBytesOf(program, options, kernels.quantise != nullptr);
+  const InputBytes inputs =
+      InputBytesOf(program, options, kernels.quantise != nullptr, screen != nullptr);
   tiles_ = Pages(inputs.tiles);
   int8_rows_ = Pages(inputs.quantised);
   ReserveWorkspace(program, options);
@@ -232,6 +254,8 @@ void CpuProgram::LoadWeights(const StepProgram& program, const ProgramOptions& o
   for (const Weight& weight : program.weights) total_bytes += SourceBytes(weight);
   matrices_.resize(program.weights.size());
   vectors_.resize(program.weights.size());
+  const Weight* const head = screen_kernels_ == nullptr ? nullptr : HeadToScreen(program);
+  if (head != nullptr) screen_ = HeadScreen(*head);
   for (size_t id = 0; id < program.weights.size(); ++id) {
     const Weight& weight = program.weights[id];
     if (roles[id].matrix) {
@@ -240,7 +264,7 @@ void CpuProgram::LoadWeights(const StepProgram& program, const ProgramOptions& o
       // that.
       if (roles[id].grouped) matrices_[id].takes_int8 = false;
       AllocateMatrix(matrices_[id]);
-      PackWeight(weight, matrices_[id], options, total_bytes);
+      PackWeight(weight, matrices_[id], options, total_bytes, &weight == head ? &screen_ : nullptr);
       weight_bytes_ += matrices_[id].memory.size();
     } else if (roles[id].vector) {
       vectors_[id] = UnpackVector(weight);
@@ -248,11 +272,17 @@ void CpuProgram::LoadWeights(const StepProgram& program, const ProgramOptions& o
       packed_source_bytes_ += SourceBytes(weight);
     }
   }
+  if (head != nullptr && screen_.Finish()) {
+    weight_bytes_ += screen_.bytes();
+    screen_scratch_.resize(static_cast<size_t>(pool_.threads()));
+    for (ScreenScratch& scratch : screen_scratch_) screen_.Reserve(scratch);
+  }
   if (options.progress) options.progress(total_bytes, total_bytes);
 }
 
 void CpuProgram::PackWeight(const Weight& weight, PackedMatrix& matrix,
-                            const ProgramOptions& options, int64_t total_bytes) {
+                            const ProgramOptions& options, int64_t total_bytes,
+                            HeadScreen* screen) {
   for (int begin = 0; begin < matrix.PanelCount();) {
     const Panel& first = matrix.panels[begin];
     const WeightSource& source = weight.parts[first.part];
@@ -265,6 +295,7 @@ void CpuProgram::PackWeight(const Weight& weight, PackedMatrix& matrix,
     }
     pool_.Run(end - begin, [&](int index, int) {
       PackPanels(matrix, weight, begin + index, begin + index + 1);
+      if (screen != nullptr) screen->Pack(weight, begin + index);
     });
     const Panel& last = matrix.panels[end - 1];
     const int64_t rows = last.part_row + last.rows - first.part_row;
@@ -301,9 +332,12 @@ void CpuProgram::ReserveWorkspace(const StepProgram& program, const ProgramOptio
   workspace_bytes_ += SamplerBytes(program, options.max_samples, pool_.threads());
 }
 
-int64_t CpuProgram::EstimateWeights(const StepProgram& program) {
+int64_t CpuProgram::EstimateWeights(const StepProgram& program, bool screened) {
   const std::vector<WeightRole> roles = FindRoles(program);
   int64_t bytes = 0;
+  if (const Weight* head = screened ? HeadToScreen(program) : nullptr) {
+    bytes += HeadScreen::Bytes(*head);
+  }
   for (size_t id = 0; id < program.weights.size(); ++id) {
     const Weight& weight = program.weights[id];
     if (roles[id].matrix) {
@@ -316,8 +350,8 @@ int64_t CpuProgram::EstimateWeights(const StepProgram& program) {
 }
 
 int64_t CpuProgram::EstimateWorkspace(const StepProgram& program, const ProgramOptions& options,
-                                      int threads, bool int8) {
-  const InputBytes inputs = InputBytesOf(program, options, int8);
+                                      int threads, bool int8, bool screened) {
+  const InputBytes inputs = InputBytesOf(program, options, int8, screened);
   int64_t bytes = 4 * ScratchFloats(program, options) * threads + inputs.tiles + inputs.quantised;
   bytes += SamplerBytes(program, options.max_samples, threads);
   bytes += MoeWorkspace::Estimate(program, options.max_tokens);

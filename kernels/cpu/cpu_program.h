@@ -14,46 +14,24 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/head_screen.h"
 #include "kernels/cpu/job_group.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/moe_workspace.h"
 #include "kernels/cpu/packed_adapter.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/program_needs.h"
 #include "kernels/cpu/rank_sampling.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/sampling/sampler.h"
 
 namespace quire::kernels::cpu {
 
-// How ops use a weight, which decides how it is kept.
-struct WeightRole {
-  bool matrix = false;
-  bool gated = false;
-  bool vector = false;
-  bool grouped = false;  // one of many whose products run together
-};
-std::vector<WeightRole> FindRoles(const StepProgram& program);
-
-// How many heads of latent attention one task takes: they read the same keys together. A step of so
-// many tokens gives every thread a task, where that leaves enough of them.
-int LatentHeadsOfTask(int heads, int64_t tokens, int threads);
-
-// What the ops of adapters need at once.
-struct LoraNeeds {
-  int64_t inner_floats = 0;  // A · x of the tokens that are taken at a time
-  int64_t tile_floats = 0;
-  size_t jobs = 0;
-
-  static LoraNeeds Of(const StepProgram& program, const ProgramOptions& options);
-};
-
-// Floats of every workspace buffer of a program, in the order of StepProgram::buffers.
-int64_t BufferStride(int width);
-
 class CpuProgram final : public LoadedProgram {
  public:
+  // `screen`: the int8 class's kernels, where the head may be screened; null: it is not.
   CpuProgram(const StepProgram& program, const ProgramOptions& options, const KernelTable& kernels,
-             ThreadPool& pool);
+             const KernelTable* screen, ThreadPool& pool);
 
   void Run(const StepBatch& batch) override { Execute(batch, {}); }
   void RunWithLogits(const StepBatch& batch, std::span<float> logits) override {
@@ -69,10 +47,11 @@ class CpuProgram final : public LoadedProgram {
   // For tests: fills all workspace with NaN.
   void PoisonWorkspace();
 
-  static int64_t EstimateWeights(const StepProgram& program);
+  // `screened`: the head may be screened.
+  static int64_t EstimateWeights(const StepProgram& program, bool screened);
   // `int8`: activations are int8.
   static int64_t EstimateWorkspace(const StepProgram& program, const ProgramOptions& options,
-                                   int threads, bool int8);
+                                   int threads, bool int8, bool screened);
   static int64_t EstimateShared(const StepProgram& program, const ProgramOptions& options);
 
  private:
@@ -83,12 +62,13 @@ class CpuProgram final : public LoadedProgram {
     int tokens = 0;
     int first_sample = 0;  // of the current slice
     int samples = 0;       // in it
+    int screened = 0;      // of them: the first ones in sample_order_
     bool failed = false;   // a collective did
   };
 
   void LoadWeights(const StepProgram& program, const ProgramOptions& options);
   void PackWeight(const Weight& weight, PackedMatrix& matrix, const ProgramOptions& options,
-                  int64_t total_bytes);
+                  int64_t total_bytes, HeadScreen* screen);
   void ReserveWorkspace(const StepProgram& program, const ProgramOptions& options);
 
   void Execute(const StepBatch& batch, std::span<float> logits);
@@ -120,7 +100,14 @@ class CpuProgram final : public LoadedProgram {
   bool NeedsTiles(const LinearJob& job) const;
   int TileCount(const LinearJob& job) const;
   void RunLinear(LinearJob& job);
-  void QuantiseRows(LinearJob& job);
+  void QuantiseRows(const KernelTable& kernels, LinearJob& job);
+  void OrderSamples();
+  size_t SampleAt(int row) const {
+    return static_cast<size_t>(step_.first_sample + sample_order_[static_cast<size_t>(row)]);
+  }
+  // `inputs`: job.x, to be put in order.
+  int RunScreened(LinearJob job, float* inputs);
+  int MoveFoundToFront(const LinearJob& job, float* inputs);
   void Route(const MoeOp& op, int begin, int tokens);
   void RunMoeSlice(const MoeOp& op, int begin, int tokens);
   void RunAttention(const AttentionJob& job);
@@ -181,6 +168,12 @@ class CpuProgram final : public LoadedProgram {
   int64_t workspace_bytes_ = 0;
   std::vector<sampling::Sampler> samplers_;  // by thread; none with several ranks
   std::unique_ptr<RankSampling> rank_sampling_;
+  const KernelTable* screen_kernels_;
+  HeadScreen screen_;
+  std::vector<ScreenScratch> screen_scratch_;  // by thread
+  std::vector<uint8_t> screen_found_;          // by row
+  std::vector<int> sample_order_;              // of the current slice: rows of it
+  int screen_pause_ = 0;                       // steps
   std::vector<AttentionTask> attention_tasks_;
   MoeWorkspace moe_;
   JobGroup group_;

@@ -35,6 +35,7 @@ void CpuProgram::Execute(const StepBatch& batch, std::span<float> logits) {
   const int samples = static_cast<int>(batch.sampled_tokens.size());
   for (step_.first_sample = 0; step_.first_sample < samples; step_.first_sample += max_samples_) {
     step_.samples = std::min(samples - step_.first_sample, max_samples_);
+    OrderSamples();
     run(gather, ops_.end());
   }
   step_ = Step{};
@@ -107,13 +108,13 @@ void CpuProgram::RunOp(const NormOp& op) {
         [&](int begin, int end, int) { kernels_.norm(job, begin, end); });
 }
 
-void CpuProgram::QuantiseRows(LinearJob& job) {
+void CpuProgram::QuantiseRows(const KernelTable& kernels, LinearJob& job) {
   const int tiles =
-      job.rows <= kernels_.int8_direct_rows ? 1 : RowTiles(job.rows, kernels_.int8_tile_rows).count;
+      job.rows <= kernels.int8_direct_rows ? 1 : RowTiles(job.rows, kernels.int8_tile_rows).count;
   const int chunks = static_cast<int>((job.weight->k + kChunk - 1) / kChunk);
   int32_t* const words = reinterpret_cast<int32_t*>(int8_rows_.data());
   Share(tiles * chunks, kLeastQuantisedFloats / (kChunk * (job.rows / tiles)),
-        [&](int begin, int end, int) { kernels_.quantise(job, begin, end, words); });
+        [&](int begin, int end, int) { kernels.quantise(job, begin, end, words); });
   job.x_int8 = words;
 }
 
@@ -129,7 +130,7 @@ int CpuProgram::TileCount(const LinearJob& job) const {
 void CpuProgram::RunLinear(LinearJob& job) {
   if (job.rows == 0) return;
   if (kernels_.quantise != nullptr && job.weight->takes_int8) {
-    QuantiseRows(job);
+    QuantiseRows(kernels_, job);
   } else if (NeedsTiles(job)) {
     float* packed = reinterpret_cast<float*>(tiles_.data());
     Share(TileCount(job), 2,
@@ -153,28 +154,6 @@ void CpuProgram::RunOp(const LinearOp& op) {
   job.out = BufferData(op.out);
   job.out_stride = Stride(op.out);
   RunLinear(job);
-}
-
-void CpuProgram::RunOp(const LogitsOp& op) {
-  LinearJob job;
-  job.weight = &matrices_[op.head];
-  job.x = BufferData(op.in);
-  job.x_stride = Stride(op.in);
-  job.rows = RowCount(op.in);
-  job.bias = Vector(op.bias);
-  job.scale = op.scale;
-  job.softcap = op.softcap;
-  job.out = BufferData(op.out);
-  job.out_stride = Stride(op.out);
-  RunLinear(job);
-  const int64_t count = vocabulary_.count;
-  for (int row = 0; row < job.rows; ++row) {
-    float* logits = job.out + row * job.out_stride;
-    std::fill_n(logits + count, vocabulary_.width - count, sampling::kImpossible);
-    if (step_.logits.empty()) continue;
-    std::memcpy(step_.logits.data() + (step_.first_sample + row) * count, logits,
-                static_cast<size_t>(count) * 4);
-  }
 }
 
 LayerPages CpuProgram::PagesOf(int layer) const {
@@ -282,40 +261,6 @@ void CpuProgram::RunAttention(const AttentionJob& job) {
   }
   pool_.Run(static_cast<int>(attention_tasks_.size()), [&](int index, int thread) {
     kernels_.attend(job, attention_tasks_[index], Scratch(thread));
-  });
-}
-
-void CpuProgram::RunOp(const GatherRowsOp& op) {
-  const float* in = BufferData(op.in);
-  float* out = BufferData(op.out);
-  const size_t bytes = static_cast<size_t>(buffer_infos_[op.in].width) * 4;
-  for (int i = 0; i < step_.samples; ++i) {
-    std::memcpy(out + i * Stride(op.out),
-                in + step_.batch->sampled_tokens[step_.first_sample + i] * Stride(op.in), bytes);
-  }
-}
-
-void CpuProgram::RunOp(const SampleOp& op) {
-  if (step_.batch->late_masks != nullptr) step_.batch->late_masks->Fill();
-  float* logits = BufferData(op.logits);
-  // Prompt logprobs ask for logits of rows that are not sampled: those have no sample row.
-  const int first = step_.first_sample;
-  const int rows = static_cast<int>(step_.batch->sample_rows.size());
-  const int count = std::clamp(rows - first, 0, step_.samples);
-  if (rank_sampling_ != nullptr) {
-    const auto slice = [first, count](auto list) {
-      return list.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
-    };
-    if (count == 0) return;
-    step_.failed =
-        !rank_sampling_->Run({logits, Stride(op.logits)}, slice(step_.batch->sample_rows),
-                             slice(step_.batch->sample_outputs), pool_);
-    return;
-  }
-  pool_.Run(count, [&](int i, int thread) {
-    samplers_[thread].Sample({logits + i * Stride(op.logits), static_cast<size_t>(vocab_size_)},
-                             step_.batch->sample_rows[first + i],
-                             step_.batch->sample_outputs[first + i]);
   });
 }
 

@@ -215,7 +215,7 @@ void PackFloats(DType type, const std::byte* row, int64_t k, const LaneWriter& t
   }
 }
 
-void PackRow(DType type, const std::byte* row, const LaneWriter& to) {
+void PackLane(DType type, const std::byte* row, const LaneWriter& to) {
   const int64_t k = to.geometry->k;
   switch (type) {
     case DType::kF32:
@@ -249,15 +249,20 @@ void PackRow(DType type, const std::byte* row, const LaneWriter& to) {
 
 }  // namespace
 
+void PackRow(PackedMatrix& matrix, int panel, int lane, const std::byte* row) {
+  const Panel& to = matrix.panels[static_cast<size_t>(panel)];
+  const PanelGeometry& geometry = matrix.geometries[static_cast<size_t>(to.geometry)];
+  // The panel's memory belongs to `matrix`; kernels see it as constant.
+  std::byte* data = matrix.memory.data() + (to.data - matrix.memory.data());
+  PackLane(geometry.type, row, LaneWriter{data, &geometry, lane});
+}
+
 void PackPanels(PackedMatrix& matrix, const Weight& weight, int begin, int end) {
   for (int i = begin; i < end; ++i) {
     const Panel& panel = matrix.panels[i];
     const WeightSource& source = weight.parts[panel.part];
-    // The panel's memory belongs to `matrix`; kernels see it as constant.
-    std::byte* data = matrix.memory.data() + (panel.data - matrix.memory.data());
     for (int lane = 0; lane < panel.rows; ++lane) {
-      const std::byte* row = source.Row(panel.part_row + lane);
-      PackRow(source.type, row, LaneWriter{data, &matrix.geometries[panel.geometry], lane});
+      PackRow(matrix, i, lane, source.Row(panel.part_row + lane));
     }
   }
 }

@@ -79,6 +79,9 @@ void AllocateMatrix(PackedMatrix& matrix);
 // threads.
 void PackPanels(PackedMatrix& matrix, const Weight& weight, int begin, int end);
 
+// Packs one row of blocks, of the panel's type, into its place in panel `panel`.
+void PackRow(PackedMatrix& matrix, int panel, int lane, const std::byte* row);
+
 // All elements of a vector weight (its parts one after another) as float32.
 std::vector<float> UnpackVector(const Weight& weight);
 

@@ -13,6 +13,7 @@
 namespace quire::kernels {
 
 inline constexpr int kMaxTopLogprobs = 20;
+inline constexpr float kGreedyTemperature = 1e-5f;  // below it the largest logit is chosen
 
 struct TokenBias {
   int32_t id = 0;
@@ -28,7 +29,7 @@ struct TokenCount {
 // The numbers of a request that the arithmetic reads, at their neutral values. Every shape of a
 // request's sampling embeds them; common/wire/sampling.h has their ranges.
 struct SampleNumbers {
-  float temperature = 1.0f;  // below 1e-5 is greedy
+  float temperature = 1.0f;  // below kGreedyTemperature is greedy
   float top_p = 1.0f;
   float min_p = 0.0f;
   float typical_p = 1.0f;
@@ -49,6 +50,14 @@ struct SampleRow : SampleNumbers {
   std::span<const TokenBias> logit_bias;     // sorted by id
   std::span<const TokenCount> token_counts;  // sorted by id; needed only with penalties
 };
+
+// Whether the row's token is the one with the largest logit, and nothing else is asked for.
+inline bool IsPlainlyGreedy(const SampleRow& row) {
+  return row.temperature < kGreedyTemperature && row.logprobs == 0 && row.scored_token < 0 &&
+         row.repetition_penalty == 1.0f && row.frequency_penalty == 0.0f &&
+         row.presence_penalty == 0.0f && row.allowed_mask.empty() && row.banned_ids.empty() &&
+         row.logit_bias.empty();
+}
 
 struct SampleOutput {
   int32_t token = -1;  // −1: no token could be chosen (NaN logits, or nothing allowed)

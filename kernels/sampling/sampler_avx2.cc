@@ -157,7 +157,7 @@ void Sampler::Sample(std::span<float> logits, const SampleRow& row, SampleOutput
   }
   if (!peak.usable) output.not_a_number = true;
   if (peak.id < 0) return;
-  output.token = row.temperature < 1e-5f ? peak.id : Draw(logits, peak, row);
+  output.token = row.temperature < kGreedyTemperature ? peak.id : Draw(logits, peak, row);
   if (row.logprobs > 0) output.logprob = logprob(changes_.RawOf(logits, 0, row, output.token));
 }
 

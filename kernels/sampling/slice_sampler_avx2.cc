@@ -281,7 +281,7 @@ void SliceSampler::End(int32_t token, float raw) {
 // --- the cuts ------------------------------------------------------------------------------------
 
 void SliceSampler::Choose() {
-  if (row_->temperature < 1e-5f) return End(peak_.id, peak_raw_);
+  if (row_->temperature < kGreedyTemperature) return End(peak_.id, peak_raw_);
   PlanCuts();
   const bool narrow = row_->min_p > 0.0f || row_->top_k > 0;
   if (narrow || cut_count_ == 0) return NextCut();

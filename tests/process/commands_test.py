@@ -75,7 +75,7 @@ def test_parse_takes_an_answer_apart_and_names_what_it_knows():
     expect(code == 0 and json.loads(out)["tool_calls"] == [{"name": "f", "arguments": '{"a": 108.}'}], out)
     code, out, _ = quire("parse", "--dialect", "hermes", "--reasoning-open", stdin="hm</think>yes")
     expect(json.loads(out) == {"content": "yes", "reasoning": "hm", "tool_calls": []}, out)
-    for flags, mention in ((["--dialect", "klingon"], "--dialect: must be one of cohere, "), ([], "--dialect: must be one of cohere, "),
+    for flags, mention in ((["--dialect", "klingon"], "--dialect: must be one of apriel, "), ([], "--dialect: must be one of apriel, "),
                            (["--dialect", "hermes", "--reasoning", "deep"], "--reasoning: must be one of cohere, deepseek_r1"),
                            (["--dialect", "hermes", "--cut", "0"], "--cut: must be a number"),
                            (["--dialect", "hermes", "--cut", "random:x"], "--cut: must be a number"),
