@@ -121,6 +121,7 @@ absl::Status WorkerLoader::Steps::OpenModel() {
   absl::StatusOr<std::unique_ptr<model::Model>> model = model::LoadModel(config_.model, load);
   if (!model.ok()) return Annotate(model.status(), "--model");
   worker_->model = *std::move(model);
+  worker_->makeup = MakeupOf(*worker_->model);
   return CheckTemplateTokens(config_.chat_template, worker_->model->bundle);
 }
 

@@ -29,6 +29,7 @@
 #include "worker/plan_report.h"
 #include "worker/ranks/rank_group.h"
 #include "worker/runner/runner.h"
+#include "worker/worker_hello.h"
 
 namespace quire {
 
@@ -56,7 +57,8 @@ struct LoadedWorker {
   std::unique_ptr<AdapterMetrics> adapter_metrics;
   std::unique_ptr<Drafter> drafter;  // null: nothing is drafted
   std::unique_ptr<Engine> engine;
-  WorkerHello hello;          // epoch and worker_id are main's
+  WorkerHello hello;  // epoch and worker_id are main's
+  ModelMakeup makeup;
   int64_t planned_bytes = 0;  // weights, workspace, adapters and cache
   std::string memory_line;    // the memory plan in one line
   load::MemoryPlan plan;

@@ -275,6 +275,10 @@ class Service {
     line["model_id"] = worker_.hello.model_id;
     line["memory"] = worker_.memory_line;
     line["planned_bytes"] = worker_.planned_bytes;
+    line["format"] = worker_.makeup.format;
+    line["family"] = worker_.makeup.family;
+    line["quantisation"] = worker_.makeup.quantisation;
+    line["parameters"] = worker_.makeup.parameters;
     line["max_model_len"] = worker_.hello.limits.max_model_len;
     const std::string text = json::Serialize(line) + "\n";
     if (config_.ready_fd >= 0) {

@@ -1,5 +1,7 @@
 #include "worker/worker_hello.h"
 
+#include <algorithm>
+#include <map>
 #include <string_view>
 
 #include "common/block_hash.h"
@@ -32,6 +34,28 @@ WorkerLimits LimitsOf(const HelloFacts& facts) {
 }
 
 }  // namespace
+
+ModelMakeup MakeupOf(const model::Model& model) {
+  ModelMakeup makeup;
+  makeup.format = model.files->is_gguf() ? "gguf" : "safetensors";
+  makeup.family = model.program.family;
+  std::map<kernels::DType, int64_t> elements;
+  for (const kernels::Weight& weight : model.program.weights) {
+    for (const kernels::WeightSource& part : weight.parts) {
+      makeup.parameters += part.rows * part.cols;
+      elements[part.type] += part.rows * part.cols;
+    }
+  }
+  if (const load::Quantisation* quantisation = model.files->quantisation()) {
+    makeup.quantisation = quantisation->description();
+    return makeup;
+  }
+  const auto most =
+      std::max_element(elements.begin(), elements.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most != elements.end()) makeup.quantisation = kernels::DTypeName(most->first);
+  return makeup;
+}
 
 WorkerHello MakeWorkerHello(const HelloFacts& facts) {
   WorkerHello hello;

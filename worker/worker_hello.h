@@ -24,6 +24,17 @@ struct HelloFacts {
   std::string numerics_id;
 };
 
+// What people ask of a model: supervisors read it in the line that says a worker is ready.
+struct ModelMakeup {
+  std::string format;  // "gguf" or "safetensors"
+  std::string family;
+  std::string quantisation;  // of most of its weights: "Q4_K", "BF16", …
+  int64_t parameters = 0;
+};
+
+// Of a model that is whole: before its program is cut for ranks.
+ModelMakeup MakeupOf(const model::Model& model);
+
 // Without features, epoch and worker_id.
 WorkerHello MakeWorkerHello(const HelloFacts& facts);
 

@@ -62,12 +62,14 @@ absl::Status PartFile::OpenMap(std::string_view identity) {
   const size_t bytes = MapBytes(chunks_);
   const bool is_old =
       fstat(fd, &status) == 0 && status.st_size == static_cast<int64_t>(bytes) && is_whole;
-  void* map = ftruncate(fd, static_cast<off_t>(bytes)) == 0
-                  ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
-                  : MAP_FAILED;
-  const int error = errno;
+  // With all its blocks: a page for which the disk has no room would end the process when written.
+  const auto length = static_cast<off_t>(bytes);
+  const int error = ftruncate(fd, length) != 0 ? errno : posix_fallocate(fd, 0, length);
+  void* map =
+      error != 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  const int map_error = error != 0 ? error : errno;
   close(fd);
-  if (map == MAP_FAILED) return absl::ErrnoToStatus(error, AbslView(path));
+  if (map == MAP_FAILED) return absl::ErrnoToStatus(map_error, AbslView(path));
   map_ = static_cast<char*>(map);
   done_ = reinterpret_cast<std::atomic<int64_t>*>(map_ + kHeadBytes);
   const std::string head = HeadOf(size_, identity);

@@ -65,6 +65,7 @@ struct ModelHost::Model {
   bool no_room = false;
   bool was_unloaded = false;  // by somebody who asked: it is like any other from then on
   int64_t memory_bytes = 0;
+  serve::ModelMakeup makeup;
   std::vector<std::unique_ptr<Worker>> workers;
 };
 
@@ -120,6 +121,7 @@ void ModelHost::Say(const Model& model) const {
   news.file_bytes = model.what.file_bytes;
   news.memory_bytes = model.memory_bytes;
   news.modified = model.what.modified;
+  news.makeup = model.makeup;
   news.error = model.error;
   for (const auto& worker : model.workers) {
     if (worker->listen.empty()) continue;
@@ -229,6 +231,8 @@ void ModelHost::OnReady(Model& model, Worker& worker, const std::string& line) {
   worker.ready_line = line;
   worker.listen = Member(line, "listen");
   worker.http = Member(line, "http");
+  model.makeup = {Member(line, "format"), Member(line, "family"), Member(line, "quantisation"),
+                  NumberMember(line, "parameters")};
   if (model.state == ModelState::kStopping) return;
   int64_t planned = 0;
   bool ready = false;  // as soon as one is: the router finds the others as they come

@@ -102,6 +102,12 @@ std::string LineOf(const ModelNews& news) {
   line["file_bytes"] = news.file_bytes;
   line["memory_bytes"] = news.memory_bytes;
   line["modified"] = news.modified;
+  if (!news.makeup.format.empty()) {
+    line["format"] = news.makeup.format;
+    line["family"] = news.makeup.family;
+    line["quantisation"] = news.makeup.quantisation;
+    line["parameters"] = news.makeup.parameters;
+  }
   json::Array workers;
   for (const WorkerPlace& worker : news.workers) {
     json::Object one;
@@ -163,6 +169,8 @@ absl::StatusOr<News> ReadNews(std::string_view line) {
   news.file_bytes = read.Number("file_bytes");
   news.memory_bytes = read.Number("memory_bytes");
   news.modified = read.Number("modified");
+  news.makeup = {read.Text("format"), read.Text("family"), read.Text("quantisation"),
+                 read.Number("parameters")};
   news.error = read.Text("error");
   QUIRE_RETURN_IF_ERROR(read.status());
   QUIRE_RETURN_IF_ERROR(CheckName(news.name));

@@ -32,6 +32,15 @@ struct WorkerPlace {
   friend bool operator==(const WorkerPlace&, const WorkerPlace&) = default;
 };
 
+// What a model is made of, as its worker found it.
+struct ModelMakeup {
+  std::string format;        // "gguf" or "safetensors"; empty: no worker has loaded it yet
+  std::string family;        // "llama", …
+  std::string quantisation;  // of most of its weights: "Q4_K", "BF16", …
+  int64_t parameters = 0;
+  friend bool operator==(const ModelMakeup&, const ModelMakeup&) = default;
+};
+
 // All that is known of a model. To the router.
 struct ModelNews {
   std::string name;
@@ -42,6 +51,7 @@ struct ModelNews {
   int64_t file_bytes = 0;    // of its weights
   int64_t memory_bytes = 0;  // that it may take while it is loaded
   int64_t modified = 0;      // unix seconds
+  ModelMakeup makeup;
   std::vector<WorkerPlace> workers;
   std::string error;  // why the last load failed
 };

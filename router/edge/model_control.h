@@ -27,6 +27,7 @@ struct MachineModel {
   // Unix seconds when it is unloaded; empty: time does not unload it.
   std::optional<int64_t> until = std::nullopt;
   std::string error = {};  // why the last load failed
+  serve::ModelMakeup makeup = {};
 };
 
 // Ends with nullopt, or with why not. Later, never inside the call.

@@ -147,11 +147,29 @@ constexpr AgentApi kOllamaChat{ReadAlone<ReadOllamaChat>, InChatWords, kLines, O
 
 // --- models
 
-constexpr std::string_view kDetails =
-    "{\"parent_model\":\"\",\"format\":\"\",\"family\":\"\",\"families\":null,"
-    "\"parameter_size\":\"\",\"quantization_level\":\"\"}";
+// Empty texts where it is not known: on a cluster, and before a worker has loaded the model.
+void AppendDetails(const MachineModel* here, std::string& out) {
+  const serve::ModelMakeup makeup = here == nullptr ? serve::ModelMakeup() : here->makeup;
+  out += "{\"parent_model\":\"\",\"format\":";
+  json::AppendQuoted(makeup.format, out);
+  out += ",\"family\":";
+  json::AppendQuoted(makeup.family, out);
+  out += ",\"families\":";
+  if (makeup.family.empty()) {
+    out += "null";
+  } else {
+    out += '[';
+    json::AppendQuoted(makeup.family, out);
+    out += ']';
+  }
+  out += ",\"parameter_size\":\"" + ollama::ParametersText(makeup.parameters);
+  out += "\",\"quantization_level\":";
+  json::AppendQuoted(makeup.quantisation, out);
+  out += '}';
+}
 
-void AppendOllamaModel(const ModelEntry& entry, int64_t size, std::string& out) {
+void AppendOllamaModel(const ModelEntry& entry, const MachineModel* here, int64_t size,
+                       std::string& out) {
   out += "{\"name\":";
   json::AppendQuoted(entry.name, out);
   out += ",\"model\":";
@@ -159,7 +177,7 @@ void AppendOllamaModel(const ModelEntry& entry, int64_t size, std::string& out) 
   out += ",\"size\":" + std::to_string(size) + ",\"digest\":";
   json::AppendQuoted(entry.model_id, out);
   out += ",\"details\":";
-  out += kDetails;
+  AppendDetails(here, out);
 }
 
 // What a router knows of models beside their entries: without `quire serve` nothing.
@@ -203,14 +221,14 @@ CallPtr ReplyModels(HttpServices& services, const HttpRequest& request, Exchange
 }
 
 void AppendTag(const ModelEntry& entry, const MachineModel* here, std::string& out) {
-  AppendOllamaModel(entry, here == nullptr ? 0 : here->file_bytes, out);
+  AppendOllamaModel(entry, here, here == nullptr ? 0 : here->file_bytes, out);
   out += ",\"modified_at\":\"" +
          ollama::TimeText(here == nullptr ? entry.created : here->modified) + "\"}";
 }
 
 void AppendLoaded(const ModelEntry& entry, const MachineModel* here, std::string& out) {
   if (here != nullptr ? here->state != ModelState::kReady : entry.workers_ready == 0) return;
-  AppendOllamaModel(entry, here == nullptr ? 0 : here->memory_bytes, out);
+  AppendOllamaModel(entry, here, here == nullptr ? 0 : here->memory_bytes, out);
   out += ",\"expires_at\":\"";
   out +=
       here != nullptr && here->until ? ollama::TimeText(*here->until) : std::string(ollama::kNever);
@@ -268,11 +286,20 @@ CallPtr OllamaShow(HttpServices& services, HttpRequest request, Exchange& exchan
   }
   response.body =
       R"({"modelfile":"","parameters":"","template":)" + chat_template + ",\"details\":";
-  response.body += kDetails;
-  response.body += ",\"model_info\":{\"general.architecture\":\"unknown\",\"general.basename\":";
+  AppendDetails(here, response.body);
+  const std::string family =
+      here == nullptr || here->makeup.family.empty() ? "unknown" : here->makeup.family;
+  response.body += ",\"model_info\":{\"general.architecture\":";
+  json::AppendQuoted(family, response.body);
+  response.body += ",\"general.basename\":";
   json::AppendQuoted(entry->name, response.body);
+  if (here != nullptr && here->makeup.parameters > 0) {
+    response.body += ",\"general.parameter_count\":" + std::to_string(here->makeup.parameters);
+  }
   if (entry->max_model_len > 0) {
-    response.body += ",\"unknown.context_length\":" + std::to_string(entry->max_model_len);
+    response.body += ',';
+    json::AppendQuoted(family + ".context_length", response.body);
+    response.body += ':' + std::to_string(entry->max_model_len);
   }
   response.body += "},\"capabilities\":[\"completion\"";
   if (!entry->tool_call_parser.empty()) response.body += ",\"tools\"";

@@ -40,6 +40,7 @@ std::vector<MachineModel> LoadingPipeline::MachineModels() const {
       one.until = unix_now + std::max<Micros>(0, *until - Now()) / kMicrosPerSecond;
     }
     one.error = model.news.error;
+    one.makeup = model.news.makeup;
     models.push_back(std::move(one));
   }
   return models;

@@ -49,6 +49,21 @@ std::string TimeText(int64_t unix_seconds, int64_t micros) {
   return std::string(text, length) + fraction;
 }
 
+std::string ParametersText(int64_t count) {
+  const double number = static_cast<double>(count);
+  char text[32] = "";
+  if (count >= 1'000'000'000) {
+    std::snprintf(text, sizeof(text), "%.1fB", number / 1e9);
+  } else if (count >= 1'000'000) {
+    std::snprintf(text, sizeof(text), "%.2fM", number / 1e6);
+  } else if (count >= 1000) {
+    std::snprintf(text, sizeof(text), "%.0fK", number / 1e3);
+  } else if (count > 0) {
+    std::snprintf(text, sizeof(text), "%.0f", number);
+  }
+  return text;
+}
+
 int64_t OfSeconds(double seconds) {
   if (seconds < 0) return kForEver;
   const double micros = seconds * kMicrosPerSecond;

@@ -18,6 +18,8 @@ bool IsPath(std::string_view path);
 
 // "2026-01-31T08:05:09.000042Z".
 std::string TimeText(int64_t unix_seconds, int64_t micros = 0);
+// A number of parameters: "8.0B", "268.10M", "950K"; empty for none.
+std::string ParametersText(int64_t count);
 // A time that never comes.
 inline constexpr std::string_view kNever = "9999-01-01T00:00:00Z";
 

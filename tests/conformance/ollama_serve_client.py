@@ -80,6 +80,10 @@ def a_model_is_loaded_kept_and_unloaded():
     assert running()[MODEL].expires_at.year == 9999, running()
     assert client.chat(MODEL, [], keep_alive=0).done_reason == "unload"
     assert running() == {}, running()
+    details = client.show(MODEL).details
+    assert (details.format, details.family, details.families) == ("safetensors", "llama", ["llama"]), details
+    assert details.parameter_size.endswith("M") and details.quantization_level in ("BF16", "F16"), details
+    assert client.list().models[0].details == details, "what was loaded once is known"
     assert [model.model for model in client.list().models] == [MODEL], "it is still a model of this machine"
     answer = client.generate(MODEL, "x", options={"num_predict": 1})
     assert answer.eval_count == 1 and MODEL in running(), answer

@@ -320,3 +320,42 @@ def test_the_catalogue_is_what_its_schema_says_and_names_lead_on(machine):
                            ({"models": [{**model, "bytes": 0}]}, "models[0]: bytes")):
         own.write_text(json.dumps({"version": 1, "models": [model], **wrong}))
         machine.refused(2, mention, "pull", "mine:1b")
+
+
+SPARE = 64 << 20  # what a pull leaves free, as it looks at its start
+FILLED_DISK = """
+set -e
+mount -t tmpfs -o size="$ROOM" none "$HOME"
+"$@" > "$HOME/../out" 2> "$HOME/../err" & pull=$!
+read -r word   # bytes have come
+set +e
+cat /dev/zero > "$HOME/fill" 2> /dev/null
+echo full
+wait "$pull"
+echo "code $?"
+rm "$HOME/fill"
+read -r word   # the rest may come
+"$@" > "$HOME/../path" && cmp "$(cat "$HOME/../path")" "$HOME/../whole" && echo equal
+"""
+
+
+def test_a_disk_that_fills_meanwhile_ends_in_one_line_and_the_rest_follows(folder, hub):
+    """In a small file system of its own: what another program writes leaves no room for the second half of the file."""
+    home = folder / "home"
+    machine = Machine(home, hub)
+    (folder / "whole").write_bytes(BYTES)
+    release = threading_gate(hub, 5 << 20)
+    room = {**machine.env, "ROOM": str(len(BYTES) + SPARE + (8 << 20))}
+    script = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", FILLED_DISK, "sh", *machine.command("pull", "hf:org/large")]
+    with subprocess.Popen(script, env=room, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shell:
+        wait_until(lambda: hub.served_bytes > 2 << 20, "bytes come")
+        shell.stdin.write("come\n")
+        shell.stdin.flush()
+        expect(shell.stdout.readline() == "full\n", "the disk is full")
+        release()
+        code = shell.stdout.readline()
+        said = (folder / "err").read_text().strip().splitlines()[-1]
+        expect(code == "code 1\n" and said.startswith("quire pull: ") and "No space left" in said, (code, said))
+        shell.stdin.write("rest\n")
+        shell.stdin.flush()
+        expect(shell.stdout.readline() == "equal\n", (folder / "err").read_text())

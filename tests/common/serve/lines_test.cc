@@ -13,6 +13,7 @@ TEST(ServeLines, NewsOfAModelComesBackAsItWas) {
   news.file_bytes = 12;
   news.memory_bytes = 34;
   news.modified = 56;
+  news.makeup = {"gguf", "qwen3", "Q4_K", 4'000'000'000};
   news.workers = {{"127.0.0.1:1", "127.0.0.1:2", "0"}};
   const std::string line = LineOf(news);
   EXPECT_EQ(line.find('\n'), line.size() - 1);
@@ -24,6 +25,7 @@ TEST(ServeLines, NewsOfAModelComesBackAsItWas) {
   EXPECT_TRUE(back.kept);
   EXPECT_EQ(back.workers, news.workers);
   EXPECT_EQ(back.memory_bytes, 34);
+  EXPECT_EQ(back.makeup, news.makeup);
 }
 
 TEST(ServeLines, JobsAndOrdersComeBack) {

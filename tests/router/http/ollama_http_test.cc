@@ -256,6 +256,21 @@ TEST_F(OllamaOnMachine, WithoutAPromptAModelIsLoadedAndUnloaded) {
   EXPECT_EQ(Asked(), Words{"unload demo"});
 }
 
+TEST_F(OllamaOnMachine, WhatAWorkerFoundInAModelIsItsDetails) {
+  edge.OnLoop([&] { models.models.front().makeup = {"gguf", "gemma3", "Q4_K", 268'098'176}; });
+  const std::string details =
+      R"("details":{"parent_model":"","format":"gguf","family":"gemma3","families":["gemma3"],)"
+      R"("parameter_size":"268.10M","quantization_level":"Q4_K"})";
+  for (const char* path : {"/api/tags", "/api/ps"}) {
+    EXPECT_TRUE(Has(edge.Ask(EdgeHarness::Get(path)).body, details)) << path;
+  }
+  const std::string shown = Post("/api/show", R"({"model":"demo"})").body;
+  EXPECT_TRUE(Has(shown, details)) << shown;
+  EXPECT_TRUE(Has(shown, R"("general.architecture":"gemma3")")) << shown;
+  EXPECT_TRUE(Has(shown, R"("general.parameter_count":268098176)")) << shown;
+  EXPECT_TRUE(Has(shown, R"("gemma3.context_length":2048)")) << shown;
+}
+
 TEST_F(OllamaOnMachine, AModelInUseIsUnloadedOnceItIsIdleAndOtherFailuresAreSaid) {
   edge.OnLoop([&] { models.failure = ApiError{ApiCode::kConflict, "it is in use", "", 0}; });
   EXPECT_EQ(Post(kGenerate, R"({"model":"demo","keep_alive":0})").status, 200);

@@ -335,6 +335,11 @@ TEST(OllamaWords, ErrorsPathsAndTimes) {
   for (const char* path : {"/", "/apis", "/v1/api/", "/API/"}) EXPECT_FALSE(IsPath(path)) << path;
   EXPECT_EQ(TimeText(1'700'000'000), "2023-11-14T22:13:20.000000Z");
   EXPECT_EQ(TimeText(1'700'000'000, 1'000'042), "2023-11-14T22:13:21.000042Z");
+  EXPECT_EQ(ParametersText(0), "");
+  EXPECT_EQ(ParametersText(950), "950");
+  EXPECT_EQ(ParametersText(950'000), "950K");
+  EXPECT_EQ(ParametersText(268'098'176), "268.10M");
+  EXPECT_EQ(ParametersText(8'030'261'248), "8.0B");
 }
 
 }  // namespace
