@@ -107,7 +107,7 @@ LIBRARY = """
 import json, sys, time
 from quire import LLM, SamplingParams
 asked = json.load(sys.stdin)
-with LLM(model=sys.argv[1], threads=int(sys.argv[2]), max_num_seqs=64) as llm:
+with LLM(model=sys.argv[1], threads=int(sys.argv[2]), max_num_seqs=128) as llm:
     params = [SamplingParams(temperature=0, max_tokens=a["tokens"], ignore_eos=True) for a in asked]
     prompts = [{"prompt_token_ids": a["prompt"]} for a in asked]
     llm.generate(prompts[:1], params[:1])
@@ -141,7 +141,13 @@ def batch(model, threads, count, cycles, engine, spread):
     rows = {"run-batch": [], "bare engine": [], "ratio": []}
     asked = prompts_of(count, 250_000)
     tokens = sum(a["tokens"] for a in asked)
-    for _ in range(cycles):
+
+    def alone():
+        return engine("closed", model, threads, batch=64, requests=count, context=32, tokens=64, mixed=1, repeats=1,
+                      warmups=0)["tokens_per_second"]
+
+    for cycle in range(cycles):
+        bare = alone() if cycle % 2 else None
         with tempfile.TemporaryDirectory() as name, Server("--max-num-seqs=64", f"--threads={threads}", model=str(model)) as server:
             lines = [json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/completions", "body": {
                 "model": server.model, "prompt": a["prompt"], "max_tokens": a["tokens"], "temperature": 0, "ignore_eos": True}})
@@ -151,8 +157,7 @@ def batch(model, threads, count, cycles, engine, spread):
             path = pathlib.Path(name) / "in.jsonl"
             path.write_text("\n".join(lines) + "\n")
             took = seconds_of([QUIRE, "run-batch", "-i", path, "-o", path.with_name("out.jsonl"), f"--url=http://127.0.0.1:{server.port}"])
-        bare = engine("closed", model, threads, batch=64, requests=count, context=32, tokens=64, mixed=1, repeats=1, warmups=0)
-        found = (tokens / took, bare["tokens_per_second"])
+        found = (tokens / took, bare or alone())
         for key, value in zip(rows, (*found, found[0] / found[1])):
             rows[key].append(value)
     return {key: spread(values) for key, values in rows.items()}

@@ -305,10 +305,10 @@ def bench_first_minutes(args):
     body["change of models"] = minutes.switches(args.cycles, {"demo": ROOT / "models" / "demo", "gemma3-270m Q4_K_M": gemma()}, spread)
     print(json.dumps(body), flush=True)
     body["a batch file over the bare engine, gemma3-270m Q4_K_M, tokens/s"] = minutes.batch(
-        gemma(), threads, 64 if small else 512, 1 if small else 3, engine, spread)
+        gemma(), threads, 64 if small else 384, 1 if small else 5, engine, spread)
     print(json.dumps(body), flush=True)
     python = transformers_python(args)
-    body["LLM().generate, gemma3-270m in float32, tokens/s"] = minutes.library(
+    body["LLM().generate of 128 rows, gemma3-270m in float32, tokens/s"] = minutes.library(
         python, exact_gemma(python), threads, 100 if small else 1000, 40)
     print(json.dumps(body), flush=True)
     record("first_minutes", body)

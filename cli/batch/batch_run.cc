@@ -1,5 +1,8 @@
 #include "cli/batch/batch_run.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <mutex>
@@ -42,6 +45,9 @@ class Run {
     last_answer_ms_ = NowMs();
     run_ = std::random_device{}();
   }
+  ~Run() {
+    if (stop_fd_ >= 0) close(stop_fd_);
+  }
 
   // Requests without a line in the output; those with a fault get theirs here.
   absl::Status Begin();
@@ -77,6 +83,7 @@ class Run {
   uint32_t run_ = 0;  // keeps the request ids of two runs apart
   std::atomic<size_t> next_ = 0;
   std::atomic<bool> stop_ = false;
+  const int stop_fd_ = eventfd(0, EFD_CLOEXEC);  // readable after stop_; −1: there is none
   std::atomic<int64_t> last_answer_ms_ = 0;
   std::mutex mutex_;
   BatchCounts& counts_;  // under mutex_
@@ -123,6 +130,7 @@ void Run::Stop(const absl::Status& why) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (failed_.ok()) failed_ = why;
   stop_ = true;
+  if (stop_fd_ >= 0) eventfd_write(stop_fd_, 1);
 }
 
 client::HttpRequest Run::MakeRequest(const BatchLine& line, BatchRequest request) const {
@@ -186,8 +194,9 @@ std::optional<BatchAnswer> Run::Answer(const client::Url& url, const client::Htt
 }
 
 void Run::Work() {
-  const absl::StatusOr<client::Url> url = ServerOf(options_.server);
+  absl::StatusOr<client::Url> url = ServerOf(options_.server);
   if (!url.ok()) return Stop(url.status());
+  url->stop_fd = stop_fd_;
   for (size_t i; !stop_ && (i = next_++) < todo_.size();) {
     const BatchLine& line = *todo_[i];
     absl::StatusOr<BatchRequest> read = input_.Read(line);

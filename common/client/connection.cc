@@ -17,6 +17,7 @@ namespace quire::client {
 namespace {
 
 constexpr int kPollMs = 100;
+constexpr int kLongPollMs = 10'000;  // where a descriptor says when to stop
 
 std::string WhereOf(const Url& url) { return url.host + ":" + url.port; }
 
@@ -72,13 +73,17 @@ Connection::~Connection() {
 }
 
 absl::Status Connection::Wait(int16_t events, int64_t limit_ms) const {
-  for (int64_t waited = 0; limit_ms < 0 || waited < limit_ms; waited += kPollMs) {
+  using std::chrono::milliseconds;
+  const Time begin = std::chrono::steady_clock::now();
+  const Time end = limit_ms < 0 ? end_ : std::min(end_, begin + milliseconds(limit_ms));
+  for (Time now = begin; now < end; now = std::chrono::steady_clock::now()) {
     if (cancelled_) return absl::CancelledError("interrupted");
-    if (std::chrono::steady_clock::now() > end_) break;
-    pollfd p = {fd_, events, 0};
-    const int got = poll(&p, 1, kPollMs);
-    if (got > 0) return absl::OkStatus();
+    const auto slice = milliseconds(stop_fd_ < 0 ? kPollMs : kLongPollMs);
+    const auto left = end - now < slice ? std::chrono::ceil<milliseconds>(end - now) : slice;
+    pollfd p[2] = {{fd_, events, 0}, {stop_fd_, POLLIN, 0}};
+    const int got = poll(p, stop_fd_ < 0 ? 1 : 2, static_cast<int>(left.count()));
     if (got < 0 && errno != EINTR) return absl::ErrnoToStatus(errno, "poll");
+    if (got > 0 && p[0].revents != 0) return absl::OkStatus();
   }
   return absl::DeadlineExceededError("no answer in time");
 }
@@ -103,7 +108,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const Url& url,
     }
     const int fd = socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) continue;
-    std::unique_ptr<Connection> connection(new Connection(fd, end, url.idle_ms, cancelled));
+    std::unique_ptr<Connection> connection(new Connection(fd, end, url, cancelled));
     last_error = connect(fd, a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
     if (last_error == EINPROGRESS) {
       QUIRE_RETURN_IF_ERROR(Annotate(connection->Wait(POLLOUT, kConnectTimeoutMs), WhereOf(url)));

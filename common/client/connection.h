@@ -1,7 +1,8 @@
 // A client's connection to a server: TCP, with TLS around it where the URL says https. For the
 // command line, and for threads that may block.
 //
-// Blocking, on the calling thread; checks `cancelled` at least ten times a second.
+// Blocking, on the calling thread; checks `cancelled` ten times a second, or as soon as
+// Url::stop_fd is readable.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -26,7 +27,9 @@ struct Url {
   std::string authorities = {};  // PEM file; empty: those that the system trusts
   int64_t limit_ms = 0;          // of the whole exchange; 0: no limit
   int64_t idle_ms = 0;           // without a byte while one is waited for; 0: no limit
-  bool only_public = false;      // addresses that are not of the internet are refused
+  // Readable once `cancelled` is true: then many connections may wait without waking up meanwhile.
+  int stop_fd = -1;
+  bool only_public = false;  // addresses that are not of the internet are refused
   // What an error advises where no server listens, and where its certificate is not trusted.
   std::string refused_advice = "is it running? `quire serve` starts one";
   std::string trust_advice =
@@ -57,8 +60,12 @@ class Connection {
     void operator()(SSL* ssl) const { SSL_free(ssl); }
   };
   using Time = std::chrono::steady_clock::time_point;
-  Connection(int fd, Time end, int64_t idle_ms, const std::atomic<bool>& cancelled)
-      : fd_(fd), end_(end), idle_ms_(idle_ms > 0 ? idle_ms : -1), cancelled_(cancelled) {}
+  Connection(int fd, Time end, const Url& url, const std::atomic<bool>& cancelled)
+      : fd_(fd),
+        end_(end),
+        idle_ms_(url.idle_ms > 0 ? url.idle_ms : -1),
+        stop_fd_(url.stop_fd),
+        cancelled_(cancelled) {}
   absl::Status Wait(int16_t events, int64_t limit_ms) const;
   absl::Status ShakeHands(const Url& url);
   // Waits for what TLS needs after `result`; false: the connection is over.
@@ -67,6 +74,7 @@ class Connection {
   const int fd_;
   const Time end_;         // of the whole exchange
   const int64_t idle_ms_;  // -1: no limit
+  const int stop_fd_;
   const std::atomic<bool>& cancelled_;
   std::unique_ptr<SSL_CTX, FreeContext> context_;
   std::unique_ptr<SSL, FreeSsl> ssl_;  // nullptr: in the clear

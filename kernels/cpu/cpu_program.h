@@ -63,6 +63,7 @@ class CpuProgram final : public LoadedProgram {
     int first_sample = 0;  // of the current slice
     int samples = 0;       // in it
     int screened = 0;      // of them: the first ones in sample_order_
+    int chosen = 0;        // of those: the first ones, which have their token
     bool failed = false;   // a collective did
   };
 

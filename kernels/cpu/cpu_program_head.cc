@@ -58,14 +58,14 @@ void CpuProgram::RunOp(const LogitsOp& op) {
   job.softcap = op.softcap;
   job.out = BufferData(op.out);
   job.out_stride = Stride(op.out);
-  const int found = RunScreened(job, BufferData(op.in));
+  step_.chosen = RunScreened(job, BufferData(op.in));
   LinearJob rest = job;
-  rest.x += found * job.x_stride;
-  rest.out += found * job.out_stride;
-  rest.rows -= found;
+  rest.x += step_.chosen * job.x_stride;
+  rest.out += step_.chosen * job.out_stride;
+  rest.rows -= step_.chosen;
   RunLinear(rest);
   const int64_t count = vocabulary_.count;
-  for (int row = 0; row < job.rows; ++row) {
+  for (int row = step_.chosen; row < job.rows; ++row) {
     float* logits = job.out + row * job.out_stride;
     std::fill_n(logits + count, vocabulary_.width - count, sampling::kImpossible);
     if (step_.logits.empty()) continue;
@@ -74,8 +74,7 @@ void CpuProgram::RunOp(const LogitsOp& op) {
   }
 }
 
-// Returns how many rows, the first ones, have their largest logits: the exact values of all that
-// may be the largest, and values below it elsewhere. The others need the whole product.
+// Returns how many rows, the first ones, have their token. The others need the whole product.
 int CpuProgram::RunScreened(LinearJob job, float* inputs) {
   job.rows = step_.screened;
   if (job.rows == 0) return 0;
@@ -103,7 +102,14 @@ int CpuProgram::RunScreened(LinearJob job, float* inputs) {
     }
     screen_found_[static_cast<size_t>(row)] = found ? 1 : 0;
     if (!found) return;
-    for (const int32_t unit : scratch.units) multiply(unit);
+    int64_t best = screen_.BestOfUnit(one.out, screen_.UnitOf(leader), leader);
+    for (const int32_t unit : scratch.units) {
+      multiply(unit);
+      best = screen_.BestOfUnit(one.out, unit, best);
+    }
+    SampleOutput& output = step_.batch->sample_outputs[SampleAt(row)];
+    output = SampleOutput();
+    output.token = static_cast<int32_t>(best);
   });
   const int found = MoveFoundToFront(job, inputs);
   if (2 * found < job.rows) screen_pause_ = kScreenPause;
@@ -118,11 +124,8 @@ int CpuProgram::MoveFoundToFront(const LinearJob& job, float* inputs) {
     } else if (screen_found_[static_cast<size_t>(back)] == 0) {
       --back;
     } else {
-      // What the row at the front has as logits is of no use to it.
       float* const x = inputs + front * job.x_stride;
       std::swap_ranges(x, x + job.weight->k, inputs + back * job.x_stride);
-      std::memcpy(job.out + front * job.out_stride, job.out + back * job.out_stride,
-                  static_cast<size_t>(job.weight->rows) * sizeof(float));
       std::swap(sample_order_[static_cast<size_t>(front)],
                 sample_order_[static_cast<size_t>(back)]);
       ++front;
@@ -149,7 +152,8 @@ void CpuProgram::RunOp(const SampleOp& op) {
                              slice(step_.batch->sample_outputs), pool_);
     return;
   }
-  pool_.Run(step_.samples, [&](int i, int thread) {
+  pool_.Run(step_.samples - step_.chosen, [&](int rest, int thread) {
+    const int i = step_.chosen + rest;
     const size_t sample = SampleAt(i);
     if (sample >= step_.batch->sample_rows.size()) return;
     samplers_[thread].Sample({logits + i * Stride(op.logits), static_cast<size_t>(vocab_size_)},

@@ -64,6 +64,9 @@ class HeadScreen {
   bool FindUnits(const float* rough, int64_t leader, const ScreenBound& bound,
                  ScreenScratch& scratch) const;
   int32_t UnitOf(int64_t row) const;
+  // Of `best` and the rows of a unit, all with exact logits: the row with the largest one, and the
+  // first such row.
+  int64_t BestOfUnit(const float* exact, int32_t unit, int64_t best) const;
   size_t MostUnits() const;
 
  private:

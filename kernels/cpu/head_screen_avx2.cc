@@ -226,6 +226,18 @@ int32_t HeadScreen::UnitOf(int64_t row) const {
   return panel < units ? panel : panel - units;
 }
 
+int64_t HeadScreen::BestOfUnit(const float* exact, int32_t unit, int64_t best) const {
+  const int32_t units = LinearUnits(copy_);
+  for (const int32_t panel : {unit, unit + units}) {
+    if (panel >= copy_.PanelCount()) break;
+    const Panel& rows = copy_.panels[static_cast<size_t>(panel)];
+    for (int64_t row = rows.out_row; row < rows.out_row + rows.rows; ++row) {
+      if (exact[row] > exact[best] || (exact[row] == exact[best] && row < best)) best = row;
+    }
+  }
+  return best;
+}
+
 int64_t HeadScreen::FindLeader(const float* rough, ScreenScratch& scratch) const {
   std::vector<float>& largest = scratch.largest;
   largest.clear();

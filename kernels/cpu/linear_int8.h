@@ -100,6 +100,7 @@ void Int8DirectUnit(const PackedMatrix& w, const Panel& a, const Panel& b, const
 struct Int8Chunk {
   float* codes;
   float* scales;
+  bool first = true;  // of its panels: sums start at zero
   explicit Int8Chunk(float* scratch) : codes(scratch), scales(scratch + 2 * 16 * kChunk / 4) {}
   float* Codes(int panel, int quad) const { return codes + (panel * (kChunk / 4) + quad) * 16; }
   float* Scales(int panel, int block) const {
@@ -146,7 +147,7 @@ template <class V, Int8Form kForm, int kRows, int kTile, int kPanels>
 void Int8TileRows(const int32_t* x, const Int8Chunk& chunk, int panel, int blocks, float* totals) {
   typename V::F acc[kRows][kPanels];
   ForEachOf<V, kRows, kPanels>([&](int r, int p) __attribute__((always_inline)) {
-    acc[r][p] = V::Load(totals + r * 32 + (panel + p) * 16);
+    acc[r][p] = chunk.first ? V::Zero() : V::Load(totals + r * 32 + (panel + p) * 16);
   });
   for (int block = 0; block < blocks; ++block, x += kInt8BlockWords * kTile) {
     Int8Scales<V> scales[kPanels];

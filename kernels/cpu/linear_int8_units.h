@@ -57,11 +57,10 @@ void Int8TiledUnit(const LinearJob& job, const Panel& a, const Panel& b, const T
   const PackedMatrix& w = *job.weight;
   Int8Piece piece{{w.geometries[a.geometry].type, w.geometries[b.geometry].type}};
   const Panel* panels[2] = {&a, &b};
-  const Int8Chunk chunk(scratch);
+  Int8Chunk chunk(scratch);
   float* totals = scratch + 2 * 16 * kChunk;
-  float* const end_of_totals = totals + 32 * (pass.EndRow() - pass.BeginRow());
-  for (float* at = totals; at < end_of_totals; at += 16) V::Store(at, V::Zero());
   for (; piece.begin < w.k; piece.begin = piece.end) {
+    chunk.first = piece.begin == 0;
     piece.end = std::min<int64_t>(w.k, piece.begin + kChunk);
     for (int p = 0; p < 2; ++p) {
       WithInt8Type(piece.types[p], [&](auto type) {
