@@ -169,6 +169,8 @@ struct StepProgram {
   std::vector<Weight> weights;
   // Expand quantised weights when they are loaded, where the backend has the choice.
   bool dequantize_weights = false;
+  // Keep what makes greedy rows of the head cheaper beside it, where the backend has such a thing.
+  bool screen_head = true;
   std::vector<Buffer> buffers;
   std::vector<Rope> ropes;
   // By layer: 0 is full, kNoKeys: it has no attention, or reads another's keys.

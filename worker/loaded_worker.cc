@@ -189,6 +189,11 @@ absl::Status WorkerLoader::Steps::PlanMemory() {
   }
   load::MemoryRequest request = MakeMemoryRequest();
   absl::StatusOr<load::MemoryPlan> plan = load::PlanMemory(request);
+  if (!plan.ok()) {  // what makes a step faster is the first to go
+    worker_->model->program.screen_head = false;
+    request.weight_bytes = worker_->backend->EstimateWeightBytes(program);
+    plan = load::PlanMemory(request);
+  }
   // The default context is shortened until it fits; one that a flag sets is not.
   while (!plan.ok() && config_.max_model_len == 0 && max_model_len_ / 2 >= kLeastModelLen) {
     max_model_len_ /= 2;

@@ -39,7 +39,7 @@ bool TakesInt8(const Weight& weight) {
 // The head whose largest logits can be found by a screen, of `program` as a whole; null: there is
 // none. What comes after the product must keep the order of logits, and not make equals of them.
 const Weight* HeadToScreen(const StepProgram& program) {
-  if (program.ranks > 1) return nullptr;
+  if (program.ranks > 1 || !program.screen_head) return nullptr;
   for (const Op& op : program.ops) {
     const auto* logits = std::get_if<LogitsOp>(&op);
     if (logits == nullptr) continue;

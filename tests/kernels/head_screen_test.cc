@@ -250,6 +250,16 @@ TEST(HeadScreen, FlatLogitsNeedTheWholeProduct) {
   }
 }
 
+TEST(HeadScreen, AProgramCanDoWithoutIt) {
+  Bed bed(DType::kBF16, 17);
+  const Machine with(bed.program, {.threads = 2});
+  bed.program.screen_head = false;
+  Machine without(bed.program, {.threads = 2});
+  EXPECT_EQ(without.WeightBytes(), without.estimate);
+  EXPECT_EQ(with.estimate - without.estimate, cpu::HeadScreen::Bytes(bed.program.weights[1]));
+  ExpectTokensOfTheWholeProduct(without, 17, "without");
+}
+
 TEST(HeadScreen, TheUnitsItNamesAreFewAndItsMemoryIsCounted) {
   Bed bed(DType::kF32, 40);
   for (int state = 0; state < 40; ++state) {  // each has a token that stands out, as models have

@@ -538,6 +538,45 @@ def test_bench_serve_speaks_vllms_language():
         server.wait_until(lambda: "quire_router_live_requests 0" in server.get("/metrics")[1], "nothing runs on")
 
 
+def widen_vocabulary(folder, ids):
+    """Gives a made-up model zeros for the rows of further ids."""
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    head, body = json.loads(data[8:8 + size]), data[8 + size:]
+    tensors, at = {name: body[slice(*one["data_offsets"])] for name, one in head.items() if name != "__metadata__"}, 0
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        rows, width = head[name]["shape"]
+        tensors[name] += bytes((ids - rows) * width * 2)
+        head[name]["shape"][0] = ids
+    for name, values in tensors.items():
+        head[name]["data_offsets"] = [at, at + len(values)]
+        at += len(values)
+    text = json.dumps(head).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(tensors.values()))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": ids}))
+
+
+def test_where_memory_is_short_the_plan_leaves_out_what_only_saves_time():
+    """The int8 copy of a head goes before the model does: with the least memory that serves it at all, the weights are smaller."""
+    with tempfile.TemporaryDirectory() as name:
+        model = pathlib.Path(name) / "wide"
+        expect(quire("make-weights", "tiny-llama", model)[0] == 0, "written")
+        widen_vocabulary(model, 65_536)
+
+        def weights(mib):
+            done = subprocess.run([BIN / "quire-worker", "--plan", "--plan-bandwidth=1B", "--log-level=error", f"--model={model}",
+                                   f"--plan-memory={mib}MiB", "--max-model-len=2048"], capture_output=True, text=True)
+            return json.loads(done.stdout)["weight_bytes"] if done.returncode == 0 else None
+        ample, least, fits = weights(16_384), 1, 16_384
+        while least < fits:
+            middle = (least + fits) // 2
+            least, fits = (least, middle) if weights(middle) else (middle + 1, fits)
+        copy = 65_536 * (128 * 34 // 32 + 8)
+        expect(ample - weights(fits) == copy, (ample, weights(fits), copy, fits))
+
+
 def test_made_up_weights_are_the_same_everywhere_and_serve():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
