@@ -2,6 +2,7 @@
 page has listed the model and shows the worker."""
 import pathlib
 import sys
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -34,6 +35,33 @@ def load(url):
         return {**times, "model and worker shown": shown}
 
 
+# A task of more than 50 ms on the page's main thread, by the browser's own definition.
+WATCH = """(() => { window.long = []; new PerformanceObserver(list => list.getEntries().forEach(e => window.long.push(e.duration)))
+.observe({type: 'longtask'}); return true; })()"""
+STREAMS = 8
+
+
+def long_tasks(server):
+    """The long tasks of a page that shows an answer and the live fleet while so many answers stream."""
+    body = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+    with Browser() as browser:
+        browser.size(1280, 800)
+        browser.open(f"http://127.0.0.1:{server.port}/")
+        browser.until("!document.getElementById('model').disabled", "the model is listed")
+        browser.until("performance.now() > 3000", "the page has settled")
+        browser.value(WATCH)
+        others = [threading.Thread(target=server.post, args=("/v1/completions", body)) for _ in range(STREAMS - 1)]
+        for one in others:
+            one.start()
+        browser.value("document.getElementById('tokens').value = 1500")
+        browser.type("#prompt", "Tell me a long story about a fox and a bear")
+        browser.press_enter()
+        browser.until("document.querySelector('.assistant .meta')?.textContent.includes('tokens')", "the answer ends")
+        for one in others:
+            one.join()
+        return browser.value("window.long")
+
+
 def run(cycles):
     found = {}
     with Server() as server:
@@ -42,5 +70,7 @@ def run(cycles):
         for _ in range(cycles):
             for name, ms in load(url).items():
                 found.setdefault(name, []).append(ms)
+        tasks = [long_tasks(server) for _ in range(cycles)]
         server.stop()
-    return found
+    return found, {"answers that stream": STREAMS, "tasks above 50 ms, by cycle": [len(one) for one in tasks],
+                   "the longest, ms": round(max([0, *(ms for one in tasks for ms in one)]), 1)}

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Packages of what is built: a Debian package, a tarball that needs nothing but glibc, and a Python wheel.
+"""Packages of what is built: a Debian package, a tarball that needs nothing but glibc, a Python wheel, and a Homebrew formula.
 
   package.py deb|tarball|wheel BUILD/bin OUT
+  package.py formula BUILD/bin OUT [URL]
 
-Prints the file's path. Each holds quire, its router and its worker, libquire.so with its header, the demo model, manual
+Prints the file's path. A formula installs the tarball that is made beside it, from the folder URL (file://OUT without one).
+Each of the others holds quire, its router and its worker, libquire.so with its header, the demo model, manual
 pages, licences and a bill of materials (SPDX 2.3). Tarball and wheel carry their libraries in lib/quire, where the programs
 look first and libquire.so is; the Debian package names Debian's. The wheel has the Python package on top.
 """
@@ -215,18 +217,50 @@ def make_wheel(programs, out):
     return made
 
 
-KINDS = {"deb": make_deb, "tarball": make_tarball, "wheel": make_wheel}
+FORMULA = """# Quire for Homebrew on Linux: the tarball that needs nothing but glibc.
+# Untested: no Homebrew has run this formula; a parser of Ruby has read it.
+class Quire < Formula
+  desc "{summary}"
+  homepage "{url}"
+  url "{url}/{file}"
+  version "{version}"
+  sha256 "{digest}"
+  license "Apache-2.0"
+
+  depends_on arch: :x86_64
+  depends_on :linux
+
+  def install
+    prefix.install "bin", "include", "lib", "share"
+  end
+
+  test do
+    assert_match version.to_s, shell_output("#{{bin}}/quire --version")
+  end
+end
+"""
+
+
+def make_formula(programs, out, url=None):
+    tarball = make_tarball(programs, out)
+    made = out / "quire.rb"
+    made.write_text(FORMULA.format(summary=SUMMARY, url=(url or out.as_uri()).rstrip("/"), file=tarball.name,
+                                   version=version_of(programs), digest=hashlib.sha256(tarball.read_bytes()).hexdigest()))
+    return made
+
+
+KINDS = {"deb": make_deb, "tarball": make_tarball, "wheel": make_wheel, "formula": make_formula}
 
 
 def main():
-    if len(sys.argv) != 4 or sys.argv[1] not in KINDS:
+    if len(sys.argv) not in ((4, 5) if sys.argv[1:2] == ["formula"] else (4,)) or sys.argv[1] not in KINDS:
         raise SystemExit(__doc__)
     out = pathlib.Path(sys.argv[3]).resolve()
     out.mkdir(parents=True, exist_ok=True)
     for tool in ("strip", "objdump", "dpkg-shlibdeps" if sys.argv[1] == "deb" else "strip"):
         if shutil.which(tool) is None:
             raise SystemExit(f"package.py: needs {tool}; install the Debian packages binutils and dpkg-dev")
-    print(KINDS[sys.argv[1]](pathlib.Path(sys.argv[2]).resolve(), out))
+    print(KINDS[sys.argv[1]](pathlib.Path(sys.argv[2]).resolve(), out, *sys.argv[4:]))
 
 
 if __name__ == "__main__":

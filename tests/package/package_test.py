@@ -1,6 +1,7 @@
 """Packages are installed into clean roots: folders that hold nothing of this machine but what each says that it needs."""
 import configparser
 import contextlib
+import hashlib
 import json
 import os
 import pathlib
@@ -11,10 +12,13 @@ import sys
 import venv
 
 import pytest
+import tree_sitter
+import tree_sitter_ruby
 
 from harness import BIN, ROOT, expect
 
 PACKAGE = ROOT / "deploy" / "package" / "package.py"
+NOTES = ROOT / "deploy" / "package" / "release_notes.py"
 GLIBC = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libresolv.so.2")
 ASK = ["run", "demo", "Tell me a story", "--max-tokens=8", "--seed=1"]
 
@@ -22,6 +26,17 @@ ASK = ["run", "demo", "Tell me a story", "--max-tokens=8", "--seed=1"]
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     return tmp_path_factory.mktemp("packages")
+
+
+@pytest.fixture(scope="module")
+def formula(out):
+    """The formula; the tarball that it names stands beside it."""
+    return package("formula", out)
+
+
+def tarball_of(formula):
+    (path,) = formula.parent.glob("quire-*.tar.gz")
+    return path
 
 
 def package(kind, out):
@@ -83,8 +98,8 @@ def glibc_libraries():
     return [f"/lib/x86_64-linux-gnu/{name}" for name in GLIBC]
 
 
-def test_the_tarball_needs_nothing_but_glibc(out, folder):
-    made = package("tarball", out)
+def test_the_tarball_needs_nothing_but_glibc(formula, folder):
+    made = tarball_of(formula)
     clean_root(folder / "root", glibc_libraries())
     subprocess.run(["tar", "-C", folder, "-xf", made], check=True)
     (top,) = folder.glob("quire-*")
@@ -178,3 +193,50 @@ def test_the_wheel_brings_the_command_into_an_environment(out, folder):
         answer = subprocess.run([*command, *ASK], capture_output=True, text=True, timeout=120,
                                 env={"HOME": str(folder), "PATH": "/usr/bin:/bin"})
         expect(answer.returncode == 0 and len(answer.stdout.split()) > 3, (answer.stdout, answer.stderr))
+
+
+def test_the_formula_is_ruby_and_names_the_tarball(formula):
+    text = formula.read_bytes()
+    tree = tree_sitter.Parser(tree_sitter.Language(tree_sitter_ruby.language())).parse(text)
+    expect(formula.name == "quire.rb" and not tree.root_node.has_error, text.decode())
+    tarball = tarball_of(formula)
+    lines = text.decode()
+    expect(f'url "{tarball.as_uri()}"' in lines and hashlib.sha256(tarball.read_bytes()).hexdigest() in lines, lines)
+    expect("# Untested" in lines, lines)
+
+
+def test_release_notes_sort_what_commits_say(folder):
+    def git(*args):
+        subprocess.run(["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=a@localhost", *args], check=True, capture_output=True)
+
+    def commit(subject, *files):
+        for file in files:
+            path = folder / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(subject)
+        git("add", "-A")
+        git("commit", "-qm", subject)
+
+    def notes(*args):
+        return subprocess.run([sys.executable, NOTES, f"--repository={folder}", *args], capture_output=True, text=True)
+    git("init", "-q")
+    commit("The first", "CMakeLists.txt")
+    (folder / "CMakeLists.txt").write_text("project(quire VERSION 1.2.3 LANGUAGES CXX)\n")
+    git("commit", "-qam", "A version")
+    git("tag", "v1.2.2")
+    commit("Streams are faster", "router/a.cc", "tests/router/a_test.cc", "tests/router/b_test.cc")
+    commit("A test more", "tests/router/c_test.cc")
+    commit("A licence", "LICENSE")
+    (folder / "packages").mkdir()
+    (folder / "packages" / "quire.deb").write_bytes(b"x")
+    done = notes(f"--packages={folder / 'packages'}")
+    expect(done.returncode == 0, done.stderr)
+    expect(done.stdout.startswith("# Quire 1.2.3\n") and "3 changes since v1.2.2." in done.stdout, done.stdout)
+    for text in ("## Router\n- Streams are faster\n", "## Tests and figures\n- A test more\n", "## The rest\n- A licence\n",
+                 f"| quire.deb | 1 | {hashlib.sha256(b'x').hexdigest()} |"):
+        expect(text in done.stdout, (text, done.stdout))
+    expect("0 changes since HEAD." in notes("--since=HEAD").stdout, "nothing since now")
+    git("tag", "-d", "v1.2.2")
+    expect("5 changes since the beginning." in notes().stdout, "without a tag")
+    wrong = notes("--since=nowhere")
+    expect(wrong.returncode == 1 and wrong.stderr.startswith("release_notes.py: git log: ") and len(wrong.stderr.splitlines()) == 1, wrong.stderr)
