@@ -214,7 +214,12 @@ TEST(ThreadBackground, LargeWorkLeavesAThreadForWhatIsSmall) {
   int ended = 0;
   for (int i = 0; i < 4; ++i) {
     ASSERT_TRUE(background.RunFor(
-        {"a", 1 << 20}, [released] { released.wait(); }, [&] { ended += 1; }));
+        {"a", 1 << 20},
+        [released] {
+          released.wait();
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));  // it is not over in no time
+        },
+        [&] { ended += 1; }));
   }
   bool heard = false;
   ASSERT_TRUE(background.RunFor(
