@@ -46,6 +46,8 @@ class CpuProgram final : public LoadedProgram {
 
   // For tests: fills all workspace with NaN.
   void PoisonWorkspace();
+  // For tests: rows that the screen of the head has decided so far.
+  int64_t ScreenedRows() const { return screened_rows_; }
 
   // `screened`: the head may be screened.
   static int64_t EstimateWeights(const StepProgram& program, bool screened);
@@ -174,7 +176,8 @@ class CpuProgram final : public LoadedProgram {
   std::vector<ScreenScratch> screen_scratch_;  // by thread
   std::vector<uint8_t> screen_found_;          // by row
   std::vector<int> sample_order_;              // of the current slice: rows of it
-  int screen_pause_ = 0;                       // steps
+  int screen_pause_ = 0;                       // slices
+  int64_t screened_rows_ = 0;
   std::vector<AttentionTask> attention_tasks_;
   MoeWorkspace moe_;
   JobGroup group_;

@@ -9,7 +9,10 @@
 namespace quire::kernels::cpu {
 namespace {
 
-constexpr int kScreenPause = 15;  // steps without a screen after one that gained nothing
+constexpr int kScreenPause = 15;  // slices without a screen after one that gained nothing
+
+// Greedy rows beside rows that read the whole head anyway: fewer cost less in that product.
+constexpr int kLeastScreenedBesideOthers = 16;
 
 }  // namespace
 
@@ -35,6 +38,7 @@ void CpuProgram::OrderSamples() {
     }
     if (wanted) step_.screened = at;
   }
+  if (step_.screened < std::min(step_.samples, kLeastScreenedBesideOthers)) step_.screened = 0;
 }
 
 void CpuProgram::RunOp(const GatherRowsOp& op) {
@@ -113,6 +117,7 @@ int CpuProgram::RunScreened(LinearJob job, float* inputs) {
   });
   const int found = MoveFoundToFront(job, inputs);
   if (2 * found < job.rows) screen_pause_ = kScreenPause;
+  screened_rows_ += found;
   return found;
 }
 

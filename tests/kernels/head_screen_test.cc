@@ -85,6 +85,9 @@ class Machine {
     return logits;
   }
   int64_t WeightBytes() const { return loaded_->WeightBytes(); }
+  int64_t ScreenedRows() const {
+    return dynamic_cast<const cpu::CpuProgram&>(*loaded_).ScreenedRows();
+  }
 
   int64_t estimate = 0;
 
@@ -236,6 +239,30 @@ TEST(HeadScreen, OtherRowsOfTheStepKeepTheirResults) {
       EXPECT_EQ(together[i].token, 3 * 32 + 9);
     }
   }
+}
+
+// Few greedy rows beside a row that reads the whole head share that product: a screen would read a
+// copy of the head on top.
+TEST(HeadScreen, FewRowsBesideOthersShareTheWholeProduct) {
+  Bed bed(DType::kF32, 33);
+  Machine machine(bed.program, {.threads = 2});
+  std::vector<SampleRow> rows(17, Greedy());
+  rows[4].temperature = 1.0f;
+  machine.Run(FirstStates(17), rows);
+  const int64_t sixteen = machine.ScreenedRows();
+  EXPECT_GT(sixteen, 8);
+  rows.pop_back();
+  const auto outputs = machine.Run(FirstStates(16), rows);
+  EXPECT_EQ(machine.ScreenedRows(), sixteen) << "15 rows beside another were screened";
+  const Logits logits = machine.AllLogits(FirstStates(16));
+  for (int i = 0; i < 16; ++i) {
+    if (i != 4) {
+      EXPECT_EQ(outputs[i].token, FirstLargest(logits[i])) << i;
+    }
+  }
+  rows[4] = Greedy();
+  machine.Run(FirstStates(16), rows);
+  EXPECT_GT(machine.ScreenedRows(), sixteen + 8) << "greedy rows alone were not screened";
 }
 
 // Heads that are all alike leave nothing to screen: the whole product does it.

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+import time
 
 import pytest
 from harness import BIN, DEMO, Process, Server, expect, run, wait_until
@@ -198,6 +199,27 @@ def test_ctrl_c_stops_in_order(server, tmp_path):
         client.signal(signal.SIGINT)
         expect(client.wait() == 130 and "the same command carries on" in client.output(), client.output())
         expect(f"{len(results_whole(out))} of 200 requests" in client.output(), client.output())
+
+
+def test_ctrl_c_does_not_wait_for_a_server_that_is_silent(tmp_path):
+    silence = threading.Event()
+
+    def answer(_body, _number):
+        silence.wait(60)
+        return 200, "{}"
+
+    (tmp_path / "in.jsonl").write_text("\n".join(request(f"r{i}") for i in range(9)))
+    with Backend(answer) as backend:
+        try:
+            with Process([BIN / "quire", "run-batch", "-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl",
+                          "--url", backend.url, "--max-in-flight=3"]) as client:
+                wait_until(lambda: len(backend.seen) == 3, "requests in flight")
+                client.signal(signal.SIGINT)
+                start = time.monotonic()
+                expect(client.wait() == 130 and "0 of 9 requests" in client.output(), client.output())
+                expect(time.monotonic() - start < 20, "Ctrl-C waited for the server")
+        finally:
+            silence.set()
 
 
 def test_what_is_in_flight_is_bounded_and_goes_last(tmp_path):
