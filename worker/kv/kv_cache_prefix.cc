@@ -214,6 +214,11 @@ void KvCache::PrefetchPublish(const PrefixChain& chain, const SequenceBlocks& bl
     if (next < kind.blocks.size() && kind.blocks[next] != kNoBlock) {
       pool_.Prefetch(kind.blocks[next]);
     }
+    // What FreeBehindWindow releases next.
+    const size_t first = static_cast<size_t>(kind.first_live);
+    if (first > 0 && first < kind.blocks.size() && kind.blocks[first] != kNoBlock) {
+      pool_.Prefetch(kind.blocks[first]);
+    }
   }
 }
 
