@@ -16,8 +16,10 @@ KL_WINDOWS = 21  # of 512 tokens; the second half of each is scored
 KL_FORMATS = ("Q4_K_M", "Q8_0", "Q5_K_M", "Q6_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 
 
-def peer_folder():
-    built = subprocess.run(["bash", "bench/build_llama_cpp.sh"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+def peer_folder(*more):
+    """Its usual tools, and `more` of them."""
+    tools = ["llama-bench", "llama-batched-bench", "llama-quantize", "llama-perplexity", *more]
+    built = subprocess.run(["bash", "bench/build_llama_cpp.sh", *tools], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     return pathlib.Path(built.stdout.strip().splitlines()[-1])
 
 

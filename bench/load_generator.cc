@@ -5,7 +5,8 @@
 //   --max-tokens=128
 //
 // Each stream sends its requests one after the other: POST /v1/completions with token ids as the
-// prompt, so that both ends agree on the count.
+// prompt, so that both ends agree on the count. A server that sends no token ids with its chunks is
+// counted by its usage, and each of its chunks is taken for one token's arrival.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -31,6 +32,7 @@ struct Options {
   int32_t prompt_tokens = 32;
   int32_t max_tokens = 128;
   int32_t vocab = 2048;
+  int32_t first_seed = 0;  // of the prompts: runs with other seeds share none
 };
 
 struct Tally {
@@ -60,17 +62,37 @@ std::string Body(const Options& options, uint32_t seed) {
   body["temperature"] = 0;
   body["stream"] = true;
   body["return_token_ids"] = true;
+  body["stream_options"] = quire::json::Object{{"include_usage", true}};
   return quire::json::Serialize(body);
 }
 
-// Output tokens in one chunk.
-int64_t TokensIn(std::string_view data) {
+// What one chunk says.
+struct Chunk {
+  int64_t tokens = 0;  // that came with it
+  int64_t total = 0;   // of the whole answer, in the usage at its end; else 0
+};
+
+Chunk Read(std::string_view data) {
+  Chunk chunk;
   const auto value = quire::json::Parse(data);
-  if (!value.ok() || !value->is_object()) return 0;
-  const auto* choices = quire::json::Find(value->get_object(), "choices");
-  if (choices == nullptr || !choices->is_array() || choices->get_array().empty()) return 0;
-  const auto* ids = quire::json::Find(choices->get_array()[0].get_object(), "token_ids");
-  return ids != nullptr && ids->is_array() ? static_cast<int64_t>(ids->get_array().size()) : 0;
+  if (!value.ok() || !value->is_object()) return chunk;
+  const auto& object = value->get_object();
+  const auto* usage = quire::json::Find(object, "usage");
+  if (usage != nullptr && usage->is_object()) {
+    const auto* total = quire::json::Find(usage->get_object(), "completion_tokens");
+    if (total != nullptr && total->is_int64()) chunk.total = total->get_int64();
+  }
+  const auto* choices = quire::json::Find(object, "choices");
+  if (choices == nullptr || !choices->is_array() || choices->get_array().empty()) return chunk;
+  const auto& choice = choices->get_array()[0].get_object();
+  const auto* ids = quire::json::Find(choice, "token_ids");
+  const auto* text = quire::json::Find(choice, "text");
+  if (ids != nullptr && ids->is_array()) {
+    chunk.tokens = static_cast<int64_t>(ids->get_array().size());
+  } else if (text != nullptr && text->is_string() && !text->get_string().empty()) {
+    chunk.tokens = 1;
+  }
+  return chunk;
 }
 
 void OneRequest(const Options& options, uint32_t seed, Tally& tally) {
@@ -81,25 +103,26 @@ void OneRequest(const Options& options, uint32_t seed, Tally& tally) {
   request.body = Body(options, seed);
   const double begin = NowMs();
   double last = 0, first = 0;
-  int64_t tokens = 0;
+  int64_t tokens = 0, total = 0;
   std::vector<double> gaps;
   const auto answer = Exchange(*quire::client::ParseUrl(options.url), request, cancelled,
                                [&](std::string_view data) {
                                  if (data == "[DONE]") return false;
-                                 const int64_t count = TokensIn(data);
-                                 if (count == 0) return true;
+                                 const Chunk chunk = Read(data);
+                                 total = std::max(total, chunk.total);
+                                 if (chunk.tokens == 0) return true;
                                  const double now = NowMs();
                                  if (tokens == 0) first = now - begin;
                                  if (tokens > 0) gaps.push_back(now - last);
                                  last = now;
-                                 tokens += count;
+                                 tokens += chunk.tokens;
                                  return true;
                                });
   std::lock_guard<std::mutex> lock(tally.mutex);
-  tally.tokens += tokens;
+  tally.tokens += total;
   tally.first_token_ms.push_back(first);
   tally.gap_ms.insert(tally.gap_ms.end(), gaps.begin(), gaps.end());
-  if (!answer.ok() || answer->status != 200 || tokens != options.max_tokens) {
+  if (!answer.ok() || answer->status != 200 || total != options.max_tokens) {
     ++tally.failed;
     tally.error = answer.ok() ? answer->body : quire::StatusMessage(answer.status());
   }
@@ -122,7 +145,8 @@ int main(int argc, char** argv) {
                                  {"requests", &options.requests},
                                  {"prompt-tokens", &options.prompt_tokens},
                                  {"max-tokens", &options.max_tokens},
-                                 {"vocab", &options.vocab}}))
+                                 {"vocab", &options.vocab},
+                                 {"first-seed", &options.first_seed}}))
     return 2;
   Tally tally;
   std::atomic<int32_t> next = 0;
@@ -130,7 +154,8 @@ int main(int argc, char** argv) {
   std::vector<std::thread> threads;
   for (int i = 0; i < options.streams; ++i) {
     threads.emplace_back([&] {
-      for (int32_t r; (r = next++) < options.requests;) OneRequest(options, r, tally);
+      for (int32_t r; (r = next++) < options.requests;)
+        OneRequest(options, options.first_seed + r, tally);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -110,6 +110,18 @@ def bench_serve(args):
     record("serve", {"model": "gemma3-270m Q4_K_M", "unit": "tokens/s", "results": table})
 
 
+def bench_serve_peer(args):
+    """Our server and llama.cpp's over HTTP in turns: tokens/s, first token, gaps, processor seconds of a thousand tokens."""
+    import cpu
+    import serve_peer
+    folder = cpu.peer_folder("llama-server")
+    models = {"gemma3-270m Q4_K_M": gemma()}
+    if not args.small:
+        models["Llama-3.2-1B's shape, Q4_K_M"] = cpu.shape_1b(folder, "Q4_K_M")
+    record("serve_peer", {"threads": os.cpu_count(), "prompt tokens": serve_peer.PROMPT, "answer tokens": serve_peer.ANSWER,
+                          "results": {name: serve_peer.run(folder, model, args.cycles, spread) for name, model in models.items()}})
+
+
 def bench_speculation(args):
     """Tokens/s with n-gram drafts over those without, where answers copy their prompts and where nothing repeats."""
     import speculation

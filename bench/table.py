@@ -18,6 +18,7 @@ BENCHES = {
     "cpu": Bench("cpu", (*CPU, *ENGINE)),
     "activations": Bench("activations", ("kernels/cpu",)),
     "serve": Bench("serve", (*CPU, *ENGINE, *ROUTER, *WIRE)),
+    "serve-peer": Bench("serve_peer", (*CPU, *ENGINE, *ROUTER, *WIRE)),
     "speculation": Bench("speculation", ("worker/draft", *CPU, *ENGINE)),
     "constraints": Bench("constraints", ("common/grammar", "common/text/bridge", "worker/constrain", *CPU, *ENGINE)),
     "constrained": Bench("constrained", ("common/grammar", "common/text/bridge", "worker/constrain", *CPU, *ENGINE)),
