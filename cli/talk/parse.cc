@@ -118,7 +118,8 @@ absl::Status Run(const Settings& settings) {
   QUIRE_ASSIGN_OR_RETURN(const Cut cut, ReadCut(settings.cut));
   if (!settings.tools.empty()) {
     QUIRE_ASSIGN_OR_RETURN(const std::string tools, ReadFile(settings.tools));
-    QUIRE_ASSIGN_OR_RETURN(dialect::ToolTypes types, dialect::ToolTypes::FromJson(tools));
+    const bool nested = options.dialect->form == dialect::Form::kNested;
+    QUIRE_ASSIGN_OR_RETURN(dialect::ToolTypes types, dialect::ToolTypes::FromJson(tools, nested));
     options.types = std::make_shared<const dialect::ToolTypes>(std::move(types));
   }
   QUIRE_ASSIGN_OR_RETURN(const std::string text, ReadInput());

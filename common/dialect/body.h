@@ -79,6 +79,7 @@ class Body {
 std::unique_ptr<Body> MakeJsonCalls(const BodySetting& setting);
 std::unique_ptr<Body> MakeNamedCall(const BodySetting& setting);
 std::unique_ptr<Body> MakeTaggedCall(const BodySetting& setting);
+std::unique_ptr<Body> MakeNestedCall(const BodySetting& setting);
 std::unique_ptr<Body> MakePythonicCalls(const BodySetting& setting);
 std::unique_ptr<Body> MakeBracedCall(const BodySetting& setting);
 

@@ -70,6 +70,17 @@ std::set<std::string_view> RequiredOf(const json::Object* schema) {
   return names;
 }
 
+bool IsTagged(const Dialect& dialect) {
+  return dialect.form == Form::kTagged || dialect.form == Form::kNested;
+}
+
+// The mark behind a value of `key`.
+std::string ValueEnd(const Dialect& dialect, std::string_view key) {
+  const std::string end(dialect.tagged.value_end);
+  if (dialect.form != Form::kNested) return end;
+  return end + std::string(key) + std::string(dialect.tagged.key_end);
+}
+
 // What is in the place of the example's arguments.
 std::string_view ArgumentsOf(const Dialect& dialect, std::string_view unit) {
   const auto between = [&](std::string_view open, std::string_view close) {
@@ -78,8 +89,10 @@ std::string_view ArgumentsOf(const Dialect& dialect, std::string_view unit) {
     return unit.substr(from, to - from);
   };
   switch (dialect.form) {
+    case Form::kNested:
     case Form::kTagged: {
-      std::string_view found = between(dialect.tagged.key_open, dialect.tagged.value_end);
+      std::string_view found =
+          between(std::string(dialect.tagged.key_open) + "a", ValueEnd(dialect, "a"));
       const size_t end = static_cast<size_t>(found.data() - unit.data()) + found.size();
       const bool line = end < unit.size() && unit[end] == '\n';
       return unit.substr(end - found.size(), found.size() + (line ? 1 : 0));
@@ -178,7 +191,7 @@ CallWriter::CallWriter(const Dialect& dialect, std::span<const std::string_view>
 
 bool CallWriter::MayName(std::string_view name, bool key) const {
   if (name.empty() || name.size() > kMaxNameBytes) return false;
-  if (key && dialect_.form == Form::kTagged) {
+  if (key && IsTagged(dialect_)) {
     return name.front() != ' ' && name.back() != ' ' &&
            name.find_first_of("<>\"=\r\n\t") == std::string_view::npos;
   }
@@ -229,12 +242,12 @@ absl::StatusOr<std::string> CallWriter::Write(const json::Object& function, cons
     return InvalidArgument("tools: function \"" + std::string(name.substr(0, kMaxNameBytes)) +
                            "\" cannot be named in dialect " + std::string(dialect_.name));
   }
-  const bool own = dialect_.form == Form::kTagged || dialect_.form == Form::kPythonic ||
-                   dialect_.form == Form::kBraced;
+  const bool own =
+      IsTagged(dialect_) || dialect_.form == Form::kPythonic || dialect_.form == Form::kBraced;
   std::string arguments;
   if (own) {
     QUIRE_ASSIGN_OR_RETURN(const std::vector<Parameter> parameters, ParametersOf(function, types));
-    arguments = dialect_.form == Form::kTagged ? Tagged(parameters) : Literals(parameters);
+    arguments = IsTagged(dialect_) ? Tagged(parameters) : Literals(parameters);
   } else {
     arguments = lark_.Rule(JsonItem(ParametersSchema(function), IsStrict(function)));
   }
@@ -282,14 +295,14 @@ std::string CallWriter::TaggedParameter(const Parameter& parameter) {
   if (form.typed) head += text ? " string=\"true\">" : " string=\"false\">";
   if (!form.value_open.empty()) head += "\n" + std::string(form.value_open);
   if (lines) head += '\n';
-  const std::string tail = (lines ? "\n" : "") + std::string(form.value_end);
+  const std::string tail = (lines ? "\n" : "") + ValueEnd(dialect_, parameter.name);
   std::string out = lark_.Text(head) + " ";
   if (text) {
     out += TaggedText(parameter, tail);
   } else {
     out += JsonItem(parameter.schema.get_object(), false) + " " + lark_.Text(tail);
   }
-  return out + " \"\\n\"";
+  return dialect_.form == Form::kNested ? out : out + " \"\\n\"";
 }
 
 std::string CallWriter::TaggedText(const Parameter& parameter, std::string_view tail) {

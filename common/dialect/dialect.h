@@ -28,6 +28,7 @@ enum class Form : unsigned char {
   kNamedJson,   // f MARK {…}
   kEitherJson,  // kJson where `[` or `{` comes first, else kNamedJson
   kTagged,      // a name, then pairs of key and value between tags
+  kNested,      // a name, then elements: of text, of further elements, or of <item>s
   kPythonic,    // [f(a='x'), g()]
   kBraced,      // f{k:v,…}, with strings between quote tokens
   kChannels,    // harmony: messages with a header each
@@ -62,7 +63,7 @@ struct NamedKeys {
   bool bare_object = false;      // the separator may lack before `{`
 };
 
-// Values between tags.
+// Values between tags. Of kNested, the key follows value_end too, with key_end behind it.
 struct TaggedKeys {
   std::string_view name_end = {};  // empty: the line's end, a key or the call's end
   std::string_view key_open = {};

@@ -296,6 +296,9 @@ class MarkedReader : public Reader {
       case Form::kTagged:
         body_ = MakeTaggedCall(setting);
         break;
+      case Form::kNested:
+        body_ = MakeNestedCall(setting);
+        break;
       case Form::kPythonic:
         body_ = MakePythonicCalls(setting);
         break;

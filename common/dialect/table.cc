@@ -9,10 +9,10 @@ namespace {
 
 // In the order in which a template is asked for their signs: what is more particular comes first.
 constexpr const Dialect* kDialects[] = {
-    &kOpenAi,         &kDeepSeekV4, &kDeepSeekV32,  &kDeepSeekV3, &kDeepSeekV31, &kKimiK2,
-    &kMiniMaxM2,      &kSeedOss,    &kGlm45,        &kQwen3Coder, &kGemma4,      &kFunctionGemma,
-    &kCohere,         &kMistral,    &kPhi4MiniJson, &kGranite,    &kApriel,      &kHermes,
-    &kLlama4Pythonic, &kPythonic,   &kLlama3Json,
+    &kOpenAi,        &kDeepSeekV4,     &kDeepSeekV32, &kDeepSeekV3,   &kDeepSeekV31, &kKimiK2,
+    &kMiniMaxM2,     &kMiniMaxM3,      &kSeedOss,     &kGlm45,        &kQwen3Coder,  &kGemma4,
+    &kFunctionGemma, &kCohere,         &kMistral,     &kPhi4MiniJson, &kGranite,     &kApriel,
+    &kHermes,        &kLlama4Pythonic, &kPythonic,    &kLlama3Json,
 };
 
 constexpr Mark kThink[] = {{"<think>"}};
@@ -25,6 +25,8 @@ constexpr Mark kProcess[] = {{"Here is my thought process:"}, {"Here's my though
 constexpr Mark kResponse[] = {{"Here is my response:"}, {"Here's my response:"}};
 constexpr Mark kChannelOpen[] = {{"<|channel>", true}};
 constexpr Mark kChannelEnd[] = {{"<channel|>", true}};
+constexpr Mark kMiniMaxThink[] = {{"<mm:think>"}};
+constexpr Mark kMiniMaxThinkEnd[] = {{"</mm:think>"}};
 constexpr Mark kSeedThink[] = {{"<seed:think>"}};
 constexpr Mark kSeedThinkEnd[] = {{"</seed:think>"}};
 
@@ -63,6 +65,10 @@ constexpr Thoughts kThoughts[] = {
      .closes = kChannelEnd,
      .label = "thought\n",
      .repeats = true},
+    {.name = "minimax_m3",
+     .about = "`<mm:think>` … `</mm:think>`",
+     .opens = kMiniMaxThink,
+     .closes = kMiniMaxThinkEnd},
     {.name = "seed_oss",
      .about = "`<seed:think>` … `</seed:think>`",
      .opens = kSeedThink,

@@ -29,6 +29,11 @@ constexpr Mark kMiniMaxClosers[] = {{"</invoke>"}, {"</minimax:tool_call>"}};
 constexpr Mark kMiniMaxDropped[] = {{"[e~[", true}};
 constexpr std::string_view kMiniMaxSigns[] = {"<minimax:tool_call>"};
 
+constexpr Trigger kNestedTriggers[] = {{{"]<]minimax[>[<invoke name=\""}}};
+constexpr Mark kNestedOpeners[] = {{"]<]minimax[>[<tool_call>"}};
+constexpr Mark kNestedClosers[] = {{"]<]minimax[>[</invoke>"}, {"]<]minimax[>[</tool_call>"}};
+constexpr std::string_view kNestedSigns[] = {"]<]minimax[>[", "<mm:think>"};
+
 constexpr Trigger kDsmlTriggers[] = {{{"<｜DSML｜invoke name=\""}}};
 constexpr Mark kDsmlOpeners[] = {{"<｜DSML｜function_calls>"}, {"<｜DSML｜tool_calls>"}};
 constexpr Mark kDsmlClosers[] = {
@@ -102,6 +107,29 @@ const Dialect kMiniMaxM2 = {
                .value_end = "</parameter>"},
     .list = {.open = "<minimax:tool_call>\n", .separator = "\n", .close = "\n</minimax:tool_call>"},
     .signs = kMiniMaxSigns,
+};
+
+const Dialect kMiniMaxM3 = {
+    .name = "minimax_m3",
+    .families = "MiniMax M3",
+    .example =
+        "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<a>1"
+        "]<]minimax[>[</a>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+    .thoughts = "minimax_m3",
+    .form = Form::kNested,
+    .triggers = kNestedTriggers,
+    .openers = kNestedOpeners,
+    .closers = kNestedClosers,
+    .dropped = kMiniMaxDropped,
+    .tagged = {.name_end = "\">",
+               .key_open = "]<]minimax[>[<",
+               .key_end = ">",
+               .value_end = "]<]minimax[>[</"},
+    .part = "]<]minimax[>[",
+    .list = {.open = "]<]minimax[>[<tool_call>\n",
+             .separator = "\n",
+             .close = "\n]<]minimax[>[</tool_call>"},
+    .signs = kNestedSigns,
 };
 
 const Dialect kDeepSeekV32 = {

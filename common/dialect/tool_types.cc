@@ -111,19 +111,60 @@ TypeSet TypesOf(const json::Value& schema, const json::Object& root, Level level
   return types;
 }
 
+// Adds what a schema names inside its values, where steps are left.
+void AddInside(const json::Value& schema, const json::Object& root, Level level, Steps& steps,
+               ValueTypes& out);
+
+ValueTypes ValueTypesOf(const json::Value& schema, const json::Object& root, int depth,
+                        Steps& steps) {
+  ValueTypes out;
+  out.types = TypesOf(schema, root, {}, steps);
+  if (depth < kMaxTypedDepth) AddInside(schema, root, {0, depth}, steps, out);
+  return out;
+}
+
+void AddInside(const json::Value& schema, const json::Object& root, Level level, Steps& steps,
+               ValueTypes& out) {
+  if (!schema.is_object() || !steps.Take(1)) return;
+  const json::Object& object = schema.get_object();
+  const json::Value* properties = json::Find(object, "properties");
+  if (properties != nullptr && properties->is_object()) {
+    for (const auto& [key, value] : properties->get_object()) {
+      if (steps.none()) return;
+      out.members[std::string(key)] = ValueTypesOf(value, root, level.depth + 1, steps);
+    }
+  }
+  const json::Value* items = json::Find(object, "items");
+  if (items != nullptr && items->is_object() && out.items.empty()) {
+    out.items.push_back(ValueTypesOf(*items, root, level.depth + 1, steps));
+  }
+  if (level.references >= kMaxReferences) return;
+  const Level next{level.references + 1, level.depth};
+  for (const std::string_view key : {"anyOf", "oneOf", "allOf"}) {
+    const json::Value* list = json::Find(object, key);
+    if (list == nullptr || !list->is_array()) continue;
+    for (const json::Value& one : list->get_array()) AddInside(one, root, next, steps, out);
+  }
+  const json::Value* to = json::Find(object, "$ref");
+  if (to == nullptr || !to->is_string() || !steps.Take(to->get_string().size())) return;
+  const json::Value* target = Resolve(root, json::View(to->get_string()));
+  if (target != nullptr) AddInside(*target, root, next, steps, out);
+}
+
 bool IsNumber(std::string_view text) {
   return !text.empty() && (text[0] == '-' || (text[0] >= '0' && text[0] <= '9')) && IsJson(text);
 }
 
 }  // namespace
 
-absl::StatusOr<ToolTypes> ToolTypes::FromJson(std::string_view tools) {
+absl::StatusOr<ToolTypes> ToolTypes::FromJson(std::string_view tools, bool inside) {
   QUIRE_ASSIGN_OR_RETURN(const json::Value root, json::Parse(tools));
   if (!root.is_array()) {
     return InvalidArgument("tools: must be an array of {\"type\": \"function\", \"function\": …}");
   }
   ToolTypes out;
   Steps steps(std::max(kLeastSteps, tools.size()));
+  Steps steps_inside = steps;  // without them, values inside others have no known type
   size_t index = 0;
   for (const json::Value& tool : root.get_array()) {
     const std::string where = "tools[" + std::to_string(index++) + "]";
@@ -142,7 +183,9 @@ absl::StatusOr<ToolTypes> ToolTypes::FromJson(std::string_view tools) {
     const json::Value* properties = json::Find(document, "properties");
     if (properties == nullptr || !properties->is_object()) continue;
     for (const auto& [key, value] : properties->get_object()) {
-      parameters[std::string(key)] = TypesOf(value, document, {}, steps);
+      ValueTypes& types = parameters[std::string(key)];
+      types.types = TypesOf(value, document, {}, steps);
+      if (inside) AddInside(value, document, {}, steps_inside, types);
     }
     if (steps.none()) {
       return InvalidArgument(where +
@@ -153,11 +196,16 @@ absl::StatusOr<ToolTypes> ToolTypes::FromJson(std::string_view tools) {
   return out;
 }
 
-TypeSet ToolTypes::Of(std::string_view function, std::string_view parameter) const {
+const ValueTypes* ToolTypes::Find(std::string_view function, std::string_view parameter) const {
   const auto at = functions_.find(function);
-  if (at == functions_.end()) return 0;
+  if (at == functions_.end()) return nullptr;
   const auto type = at->second.find(parameter);
-  return type == at->second.end() ? TypeSet{0} : type->second;
+  return type == at->second.end() ? nullptr : &type->second;
+}
+
+TypeSet ToolTypes::Of(std::string_view function, std::string_view parameter) const {
+  const ValueTypes* found = Find(function, parameter);
+  return found == nullptr ? TypeSet{0} : found->types;
 }
 
 bool IsJson(std::string_view text) { return json::Parse(text).ok(); }

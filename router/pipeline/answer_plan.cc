@@ -90,7 +90,9 @@ Result<AnswerPlan> PlanAnswer(const AnswerAsk& ask) {
   reading.parser.calls = calls;
   reading.one_call = calls && !ask.use.parallel;
   if (calls) {
-    absl::StatusOr<dialect::ToolTypes> types = dialect::ToolTypes::FromJson(ask.chat.tools_json);
+    const bool nested = format.dialect != nullptr && format.dialect->form == dialect::Form::kNested;
+    absl::StatusOr<dialect::ToolTypes> types =
+        dialect::ToolTypes::FromJson(ask.chat.tools_json, nested);
     if (!types.ok()) return ErrorFromStatus(Annotate(types.status(), "tools"), "tools");
     reading.parser.types = std::make_shared<const dialect::ToolTypes>(*std::move(types));
     if (auto error = PlanCalls(ask, plan)) return *error;

@@ -288,6 +288,28 @@ inline const std::vector<Case> kCases = {
      "",
      {{"f", "{}"}, {"g", "{}"}}},
     {"minimax_m2", "<minimax:tool_call>no</minimax:tool_call>", "no", {}},
+    {"minimax_m3",
+     "<mm:think>hm</mm:think>Hi]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"f\">"
+     "]<]minimax[>[<s>a\"b ]<]minimax[ <]]<]minimax[>[</s>]<]minimax[>[<i>42]<]minimax[>[</i>"
+     "]<]minimax[>[<o>]<]minimax[>[<k>true]<]minimax[>[</k>\n]<]minimax[>[<n>]<]minimax[>[<item>x"
+     "]<]minimax[>[</item>]<]minimax[>[</n>]<]minimax[>[</o>]<]minimax[>[<l>]<]minimax[>[<item>1"
+     "]<]minimax[>[</item>]<]minimax[>[</l>]<]minimax[>[</invoke>\n]<]minimax[>[<invoke "
+     "name=\"g\">]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+     "Hi",
+     {{"f",
+       "{\"s\": \"a\\\"b ]<]minimax[ <]\", \"i\": 42, \"o\": {\"k\": true, \"n\": [\"x\"]}, \"l\": "
+       "[1]}"},
+      {"g", "{}"}},
+     "hm"},
+    // Elements that do not match are the text of their parameter, and a call may lack its ends.
+    {"minimax_m3",
+     "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<o>]<]minimax[>[<k>1"
+     "]<]minimax[>[</n>]<]minimax[>[</o>]<]minimax[>[<l>[1, 2]]<]minimax[>[</invoke>"
+     "]<]minimax[>[<invoke name=\"g\">]<]minimax[>[<s>x]<]minimax[>[",
+     "",
+     {{"f", "{\"o\": \"]<]minimax[>[<k>1]<]minimax[>[</n>\", \"l\": [1, 2]}"},
+      {"g", "{\"s\": \"x]<]minimax[>[\"}"}}},
+    {"minimax_m3", "a]<]minimax[>[<tool_call>no", "ano", {}},
     {"gemma4",
      "<|channel>thought\nhm\n<channel|>Hi<|tool_call>call:f{s:<|\"|>a\"b{\\<|\"|>,i:42,o:{k:true,n:"
      "null},l:[1,<|\"|>x<|\"|>]}<tool_call|>",

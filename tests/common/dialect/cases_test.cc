@@ -12,7 +12,7 @@ namespace {
 ParserOptions OptionsOfCase(const Case& one) {
   ParserOptions options = OptionsOf(one.dialect);
   options.thought_opened = one.opened;
-  options.types = std::make_shared<const ToolTypes>(*ToolTypes::FromJson(kTools));
+  options.types = std::make_shared<const ToolTypes>(*ToolTypes::FromJson(kTools, true));
   return options;
 }
 

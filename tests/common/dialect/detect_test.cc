@@ -79,6 +79,7 @@ TEST(DetectDialect, KnowsTheTemplatesOfManyFamilies) {
       {"MiMo-VL", "hermes", ""},
       {"MiniMax-M1", "", ""},
       {"MiniMax-M2", "minimax_m2", "think"},
+      {"MiniMax-M3", "minimax_m3", "minimax_m3"},
       {"Mistral-Small-3.2-24B-Instruct-2506", "mistral", ""},
       {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "qwen3_coder", "qwen3"},
       {"NVIDIA-Nemotron-Nano-v2", "", "think"},

@@ -79,6 +79,34 @@ inline Call RandomCall(Random& random) {
   return call;
 }
 
+// Without nulls and empty lists and objects, which some dialects do not write.
+inline json::Value Pruned(const json::Value& value) {
+  if (value.is_array()) {
+    json::Array out;
+    for (const json::Value& one : value.get_array()) {
+      json::Value pruned = Pruned(one);
+      if (!pruned.is_null()) out.push_back(std::move(pruned));
+    }
+    return out.empty() ? json::Value() : json::Value(std::move(out));
+  }
+  if (!value.is_object()) return value;
+  json::Object out;
+  for (const auto& [key, one] : value.get_object()) {
+    json::Value pruned = Pruned(one);
+    if (!pruned.is_null()) out[key] = std::move(pruned);
+  }
+  return out.empty() ? json::Value() : json::Value(std::move(out));
+}
+
+inline Call Pruned(const Call& call) {
+  Call out{call.name, {}};
+  for (const auto& [key, value] : call.arguments) {
+    json::Value pruned = Pruned(value);
+    if (!pruned.is_null()) out.arguments.emplace_back(key, std::move(pruned));
+  }
+  return out;
+}
+
 inline json::Value ArgumentsOf(const Call& call) {
   json::Object object;
   for (const auto& [key, value] : call.arguments) object[key] = value;
@@ -108,7 +136,9 @@ inline std::string ToolsOf(const std::vector<Call>& calls) {
   return json::Serialize(tools);
 }
 
-inline ToolTypes TypesOf(const std::vector<Call>& calls) { return *ToolTypes::FromJson(ToolsOf(calls)); }
+inline ToolTypes TypesOf(const std::vector<Call>& calls) {
+  return *ToolTypes::FromJson(ToolsOf(calls));
+}
 
 // Sorted keys, so that the order in an object does not matter.
 inline std::string Canonical(const json::Value& value) {

@@ -92,6 +92,29 @@ Writer Each(std::function<std::string(const Call&)> one, std::string before = ""
   };
 }
 
+// As elements behind MiniMax's token.
+std::string Elements(const json::Value& value, const Dialect& dialect) {
+  if (!value.is_array() && !value.is_object()) return Bare(value);
+  std::string out;
+  const auto element = [&](const std::string& key, const json::Value& one) {
+    out += std::string(dialect.tagged.key_open) + key + ">" + Elements(one, dialect) +
+           std::string(dialect.tagged.value_end) + key + ">";
+  };
+  if (value.is_array()) {
+    for (const json::Value& one : value.get_array()) element("item", one);
+  } else {
+    for (const auto& [key, one] : value.get_object()) element(std::string(key), one);
+  }
+  return out;
+}
+
+std::string Nested(const Call& call) {
+  const Dialect& dialect = *FindDialect("minimax_m3");
+  const std::string end(dialect.closers[0].text);
+  return std::string(dialect.triggers[0].mark.text) + call.name + "\">" +
+         Elements(ArgumentsOf(call), dialect) + end + "\n";
+}
+
 std::string Pythonic(const Call& call) {
   std::string out;
   for (const auto& [key, value] : call.arguments) {
@@ -148,6 +171,8 @@ std::map<std::string, Writer> Writers() {
   out["qwen3_coder"] = tagged("qwen3_coder", "<tool_call>\n", "</tool_call>\n", "\n");
   out["seed_oss"] = tagged("seed_oss", "<seed:tool_call>\n", "</seed:tool_call>\n", "");
   out["minimax_m2"] = tagged("minimax_m2", "<minimax:tool_call>\n", "</minimax:tool_call>\n", "");
+  const CallList& list = FindDialect("minimax_m3")->list;
+  out["minimax_m3"] = Each(Nested, std::string(list.open), "", std::string(list.close.substr(1)));
   out["deepseek_v32"] =
       tagged("deepseek_v32", "<｜DSML｜function_calls>\n", "</｜DSML｜function_calls>\n", "");
   out["deepseek_v4"] =
@@ -181,7 +206,7 @@ TEST(DialectRoundTrip, RandomCallsParseBackToThemselves) {
       for (size_t n = 1 + random() % 3; n > 0; --n) {
         Call call = RandomCall(random);
         call.name += std::to_string(calls.size());
-        calls.push_back(std::move(call));
+        calls.push_back(name == "minimax_m3" ? Pruned(call) : std::move(call));
       }
       ParserOptions options = OptionsOf(name);
       options.types = std::make_shared<const ToolTypes>(TypesOf(calls));

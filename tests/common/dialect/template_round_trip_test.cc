@@ -72,6 +72,7 @@ struct Family {
   const char* name;
   size_t most_calls = 3;
   bool lists = true;  // as JSON; false: in Python's spelling, which nothing reads
+  bool empty = true;  // nulls and empty lists are written
 };
 constexpr Family kFamilies[] = {
     {"Bielik-11B-v3.0-Instruct"},
@@ -82,6 +83,7 @@ constexpr Family kFamilies[] = {
     {"GLM-4.7-Flash"},
     {"MiMo-VL"},
     {"MiniMax-M2"},
+    {"MiniMax-M3", 3, true, false},
     {"Mistral-Small-3.2-24B-Instruct-2506"},
     {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"},
     {"Qwen-QwQ-32B"},
@@ -130,7 +132,7 @@ TEST(DialectRoundTrip, CallsThatATemplateWritesParseBackToThemselves) {
             return argument.second.is_array() || argument.second.is_object();
           });
         }
-        calls.push_back(std::move(call));
+        calls.push_back(family.empty ? std::move(call) : Pruned(call));
       }
       const auto text = chat->Write(calls);
       ASSERT_TRUE(text.ok()) << text.status();

@@ -42,6 +42,26 @@ TEST(ToolTypes, ReadsSchemas) {
   EXPECT_EQ(types->Of("h", "a"), 0);
 }
 
+TEST(ToolTypes, ReadsWhatIsInsideWhereItIsAskedFor) {
+  constexpr std::string_view kNested = R"([{"name": "f", "parameters": {"properties": {
+      "a": {"type": "object", "properties": {
+        "b": {"type": "array", "items": {"$ref": "#/$defs/C"}}}}},
+      "$defs": {"C": {"anyOf": [{"type": "null"}, {"type": "object", "properties": {
+        "d": {"type": "integer"}, "again": {"$ref": "#/$defs/C"}}}]}}}}])";
+  EXPECT_TRUE(ToolTypes::FromJson(kNested)->Find("f", "a")->members.empty());
+  const auto types = ToolTypes::FromJson(kNested, true);
+  ASSERT_TRUE(types.ok()) << types.status();
+  const ValueTypes* list = &types->Find("f", "a")->members.at("b");
+  EXPECT_EQ(list->types, kArray);
+  ASSERT_EQ(list->items.size(), 1);
+  const ValueTypes* at = &list->items.front();
+  EXPECT_EQ(at->members.at("d").types, kInteger);
+  int depth = 2;  // a schema that holds itself ends at the deepest level
+  for (; at->members.contains("again"); ++depth) at = &at->members.at("again");
+  EXPECT_EQ(depth, kMaxTypedDepth);
+  EXPECT_EQ(types->Find("f", "b"), nullptr);
+}
+
 TEST(ToolTypes, ReferencesThatTurnInCirclesEnd) {
   const auto types = ToolTypes::FromJson(R"([{"name": "f", "parameters": {"properties": {
       "a": {"$ref": "#/properties/a"}, "b": {"$ref": "elsewhere"}}}}])");

@@ -92,7 +92,7 @@ Answer Parse(const Forcing& forcing, const Marked& marked, const std::vector<Tok
   options.thoughts = forcing.thoughts;
   options.thought_opened = forcing.thought_opened;
   options.tokens = true;
-  options.types = std::make_shared<const ToolTypes>(ToolTypes::FromJson(kTools).value());
+  options.types = std::make_shared<const ToolTypes>(ToolTypes::FromJson(kTools, true).value());
   Parser parser(options);
   Answer answer;
   for (const TokenId id : ids) {
@@ -323,7 +323,8 @@ TEST_P(ForcingTest, ToolsAboveTheirLimitsAreRefused) {
                                std::string(60'000, 't') + R"("}},"properties":{)" + properties +
                                "}}}]";
   const Form form = GetParam()->form;
-  const bool each = form == Form::kTagged || form == Form::kPythonic || form == Form::kBraced;
+  const bool each = form == Form::kTagged || form == Form::kNested || form == Form::kPythonic ||
+                    form == Form::kBraced;
   EXPECT_EQ(ForceCalls(forcing, repeated).ok(), !each);
 }
 
