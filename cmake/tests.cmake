@@ -77,7 +77,7 @@ if(QUIRE_EMULATED_CUDA)
                  ${CMAKE_SOURCE_DIR}/tests/golden/golden_file.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/one_answer_test.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/rank_driver.cc
-                 ${CMAKE_SOURCE_DIR}/tests/kernels/test_weights.cc)
+                 ${CMAKE_SOURCE_DIR}/tests/kernels/grid_elements.cc ${CMAKE_SOURCE_DIR}/tests/kernels/test_weights.cc)
   target_compile_definitions(test_kernels_cuda_backend PRIVATE QUIRE_FAKE_NCCL_FOLDER="${QUIRE_FAKE_NCCL}"
                              QUIRE_FAKE_CUBLASLT_FOLDER="${QUIRE_FAKE_CUBLASLT}")
   add_dependencies(test_kernels_cuda_backend fake_nccl_good fake_cublaslt_good)
@@ -88,7 +88,8 @@ if(QUIRE_EMULATED_CUDA)
                  ${CMAKE_SOURCE_DIR}/tests/golden/golden_file.cc
                  ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/backend/step_bed.cc)
   if(TARGET test_kernels_cuda)
-    target_sources(test_kernels_cuda PRIVATE ${CMAKE_SOURCE_DIR}/tests/kernels/test_weights.cc)
+    target_sources(test_kernels_cuda PRIVATE ${CMAKE_SOURCE_DIR}/tests/kernels/grid_elements.cc
+                   ${CMAKE_SOURCE_DIR}/tests/kernels/test_weights.cc)
     target_compile_definitions(test_kernels_cuda PRIVATE QUIRE_FAKE_CUBLASLT_FOLDER="${QUIRE_FAKE_CUBLASLT}")
     add_dependencies(test_kernels_cuda fake_cublaslt_good)
   endif()

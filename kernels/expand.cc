@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/gguf_blocks.h"
+#include "kernels/grid_blocks.h"
 #include "kernels/grouped_blocks.h"
 
 namespace quire::kernels {
@@ -112,6 +113,19 @@ void ExpandTable(DType type, const std::byte* block, float* out) {
   }
 }
 
+// Every product is exact but that with an infinite or a NaN d.
+void ExpandGrid(DType type, const std::byte* block, float* out) {
+  const uint16_t bits = gguf::GridSuper(type, block);
+  const float d = Half(reinterpret_cast<const std::byte*>(&bits)) * gguf::GridUnit(type);
+  for (int group = 0; group < BlockElements(type) / gguf::kGroup; ++group) {
+    const gguf::GridGroup g = gguf::ReadGrid(type, block, group);
+    for (int j = 0; j < gguf::kGroup; ++j) {
+      const float step = d * static_cast<float>(2 * g.scale[j / 16] + 1);
+      *out++ = step * static_cast<float>(gguf::GridValue(type, g, j));
+    }
+  }
+}
+
 void ExpandBlock(DType type, const std::byte* block, float* out) {
   switch (type) {
     case DType::kF32:
@@ -138,6 +152,18 @@ void ExpandBlock(DType type, const std::byte* block, float* out) {
     case DType::kIQ4_XS:
     case DType::kMXFP4:
       return ExpandTable(type, block, out);
+    case DType::kIQ1_S:
+    case DType::kIQ1_M:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+    case DType::kTQ1_0:
+    case DType::kTQ2_0:
+    case DType::kQ1_0:
+    case DType::kQ2_0:
+      return ExpandGrid(type, block, out);
     case DType::kG4:
     case DType::kG4_128:
     case DType::kG8:

@@ -116,15 +116,40 @@ inline int ReadQ3Scale(const std::byte* block, int index) {
   return static_cast<int>(low | high << 4) - 32;
 }
 
-// What the sixteen codes of the types with a table mean. MXFP4's numbers of e2m1 are doubled.
+// What the codes of the types with a table mean. MXFP4's numbers of e2m1 are doubled.
 inline constexpr int8_t kIq4Table[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                          1,    13,   25,  38,  53,  69,  89,  113};
 inline constexpr int8_t kE2m1Table[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+// IQ2: places of magnitudes, and bit 2 is the sign. IQ3: the same with bit 3. Ternary: one less.
+// Q1_0: signs.
+inline constexpr int8_t kIq2Table[16] = {8, 25, 43, 0, -8, -25, -43};
+inline constexpr int8_t kIq3XxsTable[16] = {4,  12,  20,  28,  36,  44,  52,  62,
+                                            -4, -12, -20, -28, -36, -44, -52, -62};
+inline constexpr int8_t kIq3STable[16] = {1,  3,  5,  7,  9,  11,  13,  15,
+                                          -1, -3, -5, -7, -9, -11, -13, -15};
+inline constexpr int8_t kTernaryTable[16] = {-1, 0, 1, 2};
+inline constexpr int8_t kSignTable[16] = {-1, 1};
+
+constexpr bool IsIq1(DType type) { return type == DType::kIQ1_S || type == DType::kIQ1_M; }
+constexpr bool IsIq2(DType type) {
+  return type == DType::kIQ2_XXS || type == DType::kIQ2_XS || type == DType::kIQ2_S;
+}
+constexpr bool IsIq3(DType type) { return type == DType::kIQ3_XXS || type == DType::kIQ3_S; }
+constexpr bool IsTernary(DType type) {
+  return type == DType::kTQ1_0 || type == DType::kTQ2_0 || type == DType::kQ2_0;
+}
+
 constexpr bool HasTable(DType type) {
-  return type == DType::kIQ4_NL || type == DType::kIQ4_XS || type == DType::kMXFP4;
+  return type == DType::kIQ4_NL || type == DType::kIQ4_XS || type == DType::kMXFP4 || IsIq2(type) ||
+         IsIq3(type) || IsTernary(type) || type == DType::kQ1_0;
 }
 constexpr const int8_t (&TableOf(DType type))[16] {
-  return type == DType::kMXFP4 ? kE2m1Table : kIq4Table;
+  if (type == DType::kMXFP4) return kE2m1Table;
+  if (IsIq2(type)) return kIq2Table;
+  if (type == DType::kIQ3_XXS) return kIq3XxsTable;
+  if (type == DType::kIQ3_S) return kIq3STable;
+  if (type == DType::kQ1_0) return kSignTable;
+  return IsTernary(type) ? kTernaryTable : kIq4Table;
 }
 
 // IQ4_NL: [d][nibbles]; IQ4_XS: [d][8 high pairs of scales][8 low nibbles of them][8 × nibbles];

@@ -30,9 +30,21 @@ enum class DType : uint8_t {
   kIQ4_NL,
   kIQ4_XS,
   kMXFP4,
+  kIQ1_S,
+  kIQ1_M,
+  kIQ2_XXS,
+  kIQ2_XS,
+  kIQ2_S,
+  kIQ3_XXS,
+  kIQ3_S,
+  kTQ1_0,
+  kTQ2_0,
+  kQ1_0,
+  kQ2_0,
 };
 
-// Elements that share one block: 1 for floats, 256 for Q*_K and IQ4_XS, 128 for G4_128, else 32.
+// Elements that share one block: 1 for floats, 64 for Q2_0, 128 for G4_128 and Q1_0, 256 for Q*_K,
+// TQ* and IQ* but IQ4_NL, else 32.
 constexpr int BlockElements(DType type) {
   switch (type) {
     case DType::kF32:
@@ -45,9 +57,21 @@ constexpr int BlockElements(DType type) {
     case DType::kQ2_K:
     case DType::kQ3_K:
     case DType::kIQ4_XS:
+    case DType::kIQ1_S:
+    case DType::kIQ1_M:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+    case DType::kTQ1_0:
+    case DType::kTQ2_0:
       return 256;
     case DType::kG4_128:
+    case DType::kQ1_0:
       return 128;
+    case DType::kQ2_0:
+      return 64;
     default:
       return 32;
   }
@@ -95,14 +119,37 @@ constexpr int BlockBytes(DType type) {
       return 136;
     case DType::kMXFP4:
       return 17;
+    case DType::kIQ1_S:
+      return 50;
+    case DType::kIQ1_M:
+      return 56;
+    case DType::kIQ2_XXS:
+      return 66;
+    case DType::kIQ2_XS:
+      return 74;
+    case DType::kIQ2_S:
+      return 82;
+    case DType::kIQ3_XXS:
+      return 98;
+    case DType::kIQ3_S:
+      return 110;
+    case DType::kTQ1_0:
+      return 54;
+    case DType::kTQ2_0:
+      return 66;
+    case DType::kQ1_0:
+    case DType::kQ2_0:
+      return 18;
   }
   return 0;
 }
 
 constexpr const char* DTypeName(DType type) {
-  constexpr const char* kNames[] = {"F32",  "F16",  "BF16", "Q8_0",   "Q4_0",   "Q4_1",   "Q5_0",
-                                    "Q5_1", "Q4_K", "Q5_K", "Q6_K",   "G4",     "G4_128", "G8",
-                                    "F8",   "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4"};
+  constexpr const char* kNames[] = {
+      "F32",   "F16",     "BF16",   "Q8_0",  "Q4_0",   "Q4_1",  "Q5_0",    "Q5_1",
+      "Q4_K",  "Q5_K",    "Q6_K",   "G4",    "G4_128", "G8",    "F8",      "Q2_K",
+      "Q3_K",  "IQ4_NL",  "IQ4_XS", "MXFP4", "IQ1_S",  "IQ1_M", "IQ2_XXS", "IQ2_XS",
+      "IQ2_S", "IQ3_XXS", "IQ3_S",  "TQ1_0", "TQ2_0",  "Q1_0",  "Q2_0"};
   return kNames[static_cast<int>(type)];
 }
 

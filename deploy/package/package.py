@@ -77,6 +77,7 @@ def lay_out(programs, prefix, name, with_libraries):
     for file in root.DEMO:
         root.put(ROOT / "models" / "demo" / file, share / "quire" / "models" / "demo" / file)
     root.put(ROOT / "LICENSE", share / "doc" / "quire" / "copyright")
+    root.put(ROOT / "kernels" / "grid_tables.LICENSE", share / "doc" / "quire" / "licences" / "llama.cpp")
     if with_libraries:
         for package, _ in packages:
             notice = pathlib.Path(f"/usr/share/doc/{package}/copyright")

@@ -2,8 +2,8 @@
 //
 // The weight that a kernel multiplies is the float32 that its format defines. It is d · q for the
 // scaled formats (one rounding), fma(d, q, m) or fma(d · scale, q, −dmin · min) for those with a
-// minimum, d · (q − zero) for the grouped ones, whose difference is exact. So the order and the
-// bits of a sum depend on K and the format alone.
+// minimum, d · (q − zero) for the grouped ones and IQ1, whose difference is exact. So the order and
+// the bits of a sum depend on K and the format alone.
 #pragma once
 
 #include <type_traits>
@@ -21,18 +21,28 @@ template <class V>
 }
 
 // Four k of each row as the bytes of its lane, before the offset of the format is taken off: below
-// 64, except where a format's own codes are signed. `quad` is 0 … 7.
+// 64, except where a format's own codes are signed or have a table. `quad` is 0 … 7.
 template <class V, DType kType>
 [[gnu::always_inline]] inline typename V::I ReadCodes(const std::byte* values, int quad) {
   if constexpr (ValueBytes(kType) == 512) {
     return V::LoadInt(values + quad * 64);
-  } else if constexpr (kType == DType::kQ2_K || kType == DType::kQ3_K) {
+  } else if constexpr (gguf::IsIq1(kType)) {
+    // Eight times bits 2 (quad % 4) and the next of each byte.
+    const auto pairs = V::LoadInt(values + quad / 4 * 64);
+    return V::And(ShiftUp<V>(pairs, 3 - quad % 4 * 2), V::SetInt(0x18181818u));
+  } else if constexpr (kType == DType::kQ1_0) {
+    const auto q = V::And(ShiftUp<V>(V::LoadInt(values), -quad), V::SetInt(0x01010101u));
+    return V::LookUp(q, gguf::TableOf(kType));
+  } else if constexpr (HasPairs(kType)) {
     // Bits 2 (quad % 4) and the next of each byte.
     const auto pairs = V::LoadInt(values + quad / 4 * 64);
     auto q = V::And(ShiftUp<V>(pairs, -(quad % 4 * 2)), V::SetInt(0x03030303u));
-    if constexpr (kType == DType::kQ2_K) return q;
-    const auto third = ShiftUp<V>(V::LoadInt(values + 128), 2 - quad);
-    return V::Or(q, V::And(third, V::SetInt(0x04040404u)));
+    if constexpr (HasThirdBit(kType)) {
+      const auto third = ShiftUp<V>(V::LoadInt(values + 128), 2 - quad);
+      q = V::Or(q, V::And(third, V::SetInt(0x04040404u)));
+    }
+    if constexpr (gguf::HasTable(kType)) return V::LookUp(q, gguf::TableOf(kType));
+    return q;
   } else {
     auto nibbles = V::LoadInt(values + quad / 2 * 64);
     if (quad % 2 == 1) nibbles = V::template ShiftRight<4>(nibbles);
@@ -58,6 +68,14 @@ template <class V, DType kType>
   const auto q = ReadCodes<V, kType>(values, quad);
   if constexpr (Offset(kType) == 0) return q;
   return V::SubBytes(q, V::SetInt(Offset(kType) * 0x01010101u));
+}
+
+// What those bytes lose where a row has a zero: the same for 32 k, or of IQ1 for eight.
+template <class V, DType kType>
+[[gnu::always_inline]] inline typename V::I ZeroBytes(typename V::F zeros, int quad) {
+  const auto bytes = V::AsInt(zeros);
+  if constexpr (!gguf::IsIq1(kType)) return bytes;
+  return V::And(ShiftUp<V>(bytes, -(quad % 4 / 2 * 4)), V::SetInt(0x0f0f0f0fu));
 }
 
 // The weight whose byte is at the top of its lane, zeros below.
@@ -102,7 +120,9 @@ template <class V, DType kType, class Use>
                                               int quad, Use&& use) {
   auto bytes = ReadBytes<V, kType>(values, quad);
   const Scales<V>& s = scales.half[quad < 4 ? 0 : 1];
-  if constexpr (grouped::HasNibbles(kType)) bytes = V::SubBytes(bytes, V::AsInt(s.minimum));
+  if constexpr (HasZeroBytes(kType)) {
+    bytes = V::SubBytes(bytes, ZeroBytes<V, kType>(s.minimum, quad));
+  }
   Unroll<4>([&](auto i) __attribute__((always_inline)) {
     constexpr int kByte = decltype(i)::value;
     use(kByte, Scaled<V, kType>(s, V::template ByteToTop<kByte>(bytes)));

@@ -29,32 +29,44 @@ constexpr int Offset(DType type) {
 
 // Whether scales are of sixteen elements, not of 32.
 constexpr bool HasHalves(DType type) {
-  return type == DType::kQ6_K || type == DType::kQ2_K || type == DType::kQ3_K;
+  return type == DType::kQ6_K || type == DType::kQ2_K || type == DType::kQ3_K ||
+         type == DType::kIQ1_M || gguf::IsIq2(type);
 }
+// Whether pairs of bits make the codes, alone or with a plane of third bits.
+constexpr bool HasPairs(DType type) {
+  return type == DType::kQ2_K || type == DType::kQ3_K || gguf::IsIq1(type) || gguf::IsIq2(type) ||
+         gguf::IsTernary(type);
+}
+constexpr bool HasThirdBit(DType type) { return type == DType::kQ3_K || gguf::IsIq2(type); }
+// Whether a whole number of each row is taken off the codes as they are read.
+constexpr bool HasZeroBytes(DType type) { return grouped::HasNibbles(type) || gguf::IsIq1(type); }
 
-// Whether the int8 class multiplies a format with quantised rows. Floats, and e4m3, whose values
-// are no integers, keep the products of the float32 class in it.
-constexpr bool TakesInt8(DType type) { return IsQuantised(type) && type != DType::kF8; }
+// Whether the int8 class multiplies a format with quantised rows. Floats, e4m3, whose values are no
+// integers, and IQ1, whose zeros change within a scale, keep the products of the float32 class.
+constexpr bool TakesInt8(DType type) {
+  return IsQuantised(type) && type != DType::kF8 && !gguf::IsIq1(type);
+}
 
 // A panel of 16 rows is a stream: where a type has more than 32 elements to a block [super scales]
 // [its 32s], else blocks; a block of 32 k is [scales][values].
 constexpr int ValueBytes(DType type) {
   if (type == DType::kQ8_0 || type == DType::kG8 || type == DType::kF8) return 512;
   if (type == DType::kQ6_K) return 384;
-  if (type == DType::kQ2_K) return 128;
-  if (type == DType::kQ3_K) return 192;
+  if (HasPairs(type)) return HasThirdBit(type) ? 192 : 128;
+  if (type == DType::kQ1_0) return 64;
   return HasFifthBit(type) ? 320 : 256;
 }
 constexpr int ScaleBytes(DType type) {
-  if (type == DType::kG4_128) return 0;
+  if (type == DType::kG4_128 || gguf::IsTernary(type) || type == DType::kQ1_0) return 0;
   if (grouped::HasZero(type)) return 80;
-  if (type == DType::kIQ4_XS || type == DType::kMXFP4) return 16;
+  if (type == DType::kIQ4_XS || type == DType::kMXFP4 || type == DType::kIQ1_S) return 16;
+  if (gguf::IsIq2(type) || gguf::IsIq3(type)) return 16;
   return type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kF8 ? 64 : 32;
 }
 constexpr int SuperBytes(DType type) {
   if (type == DType::kQ4_K || type == DType::kQ5_K || type == DType::kQ2_K) return 64;
   if (type == DType::kG4_128) return 80;
-  return type == DType::kQ6_K || type == DType::kQ3_K || type == DType::kIQ4_XS ? 32 : 0;
+  return BlockElements(type) > 32 ? 32 : 0;
 }
 constexpr int PackedBlockBytes(DType type) { return ScaleBytes(type) + ValueBytes(type); }
 // Blocks of 32 k under one super scale; 1 where there is none.
@@ -71,7 +83,7 @@ constexpr int64_t BlockOffset(DType type, int64_t block) {
          block % SuperBlocks(type) * PackedBlockBytes(type);
 }
 
-// Calls function(integral_constant<DType, type>).
+// Calls function(integral_constant<DType, type>), of the first type whose panels look the same.
 template <class Function>
 [[gnu::always_inline]] inline void WithType(DType type, Function&& function) {
   switch (type) {
@@ -98,6 +110,17 @@ template <class Function>
     QUIRE_TYPE(kIQ4_NL);
     QUIRE_TYPE(kIQ4_XS);
     QUIRE_TYPE(kMXFP4);
+    QUIRE_TYPE(kIQ1_S);
+    QUIRE_TYPE(kIQ1_M);
+    QUIRE_TYPE(kIQ3_XXS);
+    QUIRE_TYPE(kIQ3_S);
+    QUIRE_TYPE(kQ1_0);
+    QUIRE_TYPE(kQ2_0);
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_S:
+      QUIRE_TYPE(kIQ2_XS);
+    case DType::kTQ1_0:
+      QUIRE_TYPE(kTQ2_0);
 #undef QUIRE_TYPE
   }
 }

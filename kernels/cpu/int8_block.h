@@ -48,6 +48,7 @@ template <class V, DType kType>
     if constexpr (kType == DType::kG8) s.minimum = V::ToFloat(V::LoadSignedBytes(head + 64));
   } else if constexpr (HasHalves(kType)) {
     s.scale = V::LoadHalf(supers);
+    if constexpr (gguf::IsGrid(kType)) s.scale = V::Mul(s.scale, V::Set(gguf::GridUnit(kType)));
     if constexpr (kType == DType::kQ2_K) s.minimum = V::LoadHalf(supers + 32);
     Unroll<2>([&](auto h) __attribute__((always_inline)) {
       const std::byte* at = scales + 16 * h;
@@ -55,6 +56,8 @@ template <class V, DType kType>
         const auto both = V::LoadUnsignedBytes(at);
         s.half[h] = V::ToFloat(V::And(both, V::SetInt(15)));
         s.half_minimum[h] = V::ToFloat(V::template ShiftRight<4>(both));
+      } else if constexpr (gguf::IsGrid(kType)) {
+        s.half[h] = GridFactor<V, kType>(scales, h);
       } else {
         s.half[h] = V::ToFloat(V::LoadSignedBytes(at));
       }

@@ -6,6 +6,7 @@
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/gguf_blocks.h"
+#include "kernels/grid_blocks.h"
 #include "kernels/grouped_blocks.h"
 
 namespace quire::kernels::cpu {
@@ -181,6 +182,31 @@ void PackTable(DType type, const std::byte* row, int64_t k, const LaneWriter& to
   }
 }
 
+void PackGrid(DType type, const std::byte* row, int64_t k, const LaneWriter& to) {
+  const int groups = SuperBlocks(type);
+  for (int64_t super = 0; super < k / BlockElements(type); ++super) {
+    const std::byte* from = row + super * BlockBytes(type);
+    const uint16_t d = gguf::GridSuper(type, from);
+    std::memcpy(to.SuperScales(super) + 2 * to.lane, &d, 2);
+    for (int sub = 0; sub < groups; ++sub) {
+      const gguf::GridGroup group = gguf::ReadGrid(type, from, sub);
+      const int64_t block = super * groups + sub;
+      std::byte* values = to.Values(block);
+      if (type == DType::kQ1_0) {
+        PutBits(values, to.lane, group.codes, 0);
+      } else if (HasPairs(type)) {
+        PutPairs(values, to.lane, group.codes, 0);
+      } else {
+        PutNibbles(values, to.lane, group.codes);
+      }
+      if (HasThirdBit(type)) PutBits(values + 128, to.lane, group.codes, 2);
+      for (int i = 0; i < ScaleBytes(type) / 16; ++i) {
+        to.Scales(block)[16 * i + to.lane] = std::byte{gguf::GridScaleByte(type, group, i)};
+      }
+    }
+  }
+}
+
 void PackGrouped(DType type, const std::byte* row, int64_t k, const LaneWriter& to) {
   const int runs = SuperBlocks(type);
   for (int64_t block = 0; block < k / BlockElements(type); ++block) {
@@ -237,6 +263,18 @@ void PackLane(DType type, const std::byte* row, const LaneWriter& to) {
     case DType::kIQ4_XS:
     case DType::kMXFP4:
       return PackTable(type, row, k, to);
+    case DType::kIQ1_S:
+    case DType::kIQ1_M:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+    case DType::kTQ1_0:
+    case DType::kTQ2_0:
+    case DType::kQ1_0:
+    case DType::kQ2_0:
+      return PackGrid(type, row, k, to);
     case DType::kG4:
     case DType::kG4_128:
     case DType::kG8:

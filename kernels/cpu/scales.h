@@ -3,17 +3,25 @@
 
 #include "kernels/cpu/formats.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/grid_blocks.h"
 
 namespace quire::kernels::cpu {
 
 // The factor (over 2^24) and the addend of each row for 16 k (HasHalves) or 32 k. Of grouped
-// formats the addend is the zero: of G4 as integers in every byte, of G8 times 2^24. F8 has the
-// plain factor.
+// formats and IQ1 the addend is the zero: of G4 as integers in every byte, of G8 times 2^24, of IQ1
+// as nibbles of every byte, the low one for the first of two eights. F8 has the plain factor.
 template <class V>
 struct Scales {
   typename V::F scale;
   typename V::F minimum;
 };
+
+// The lowest byte of each lane in all four.
+template <class V>
+[[gnu::always_inline]] inline typename V::I InEveryByte(typename V::I lanes) {
+  const auto pair = V::Or(lanes, V::template ShiftLeft<8>(lanes));
+  return V::Or(pair, V::template ShiftLeft<16>(pair));
+}
 
 // `at` has sixteen scales and, behind them, sixteen zeros.
 template <class V, DType kType>
@@ -24,11 +32,32 @@ template <class V, DType kType>
   if constexpr (kType == DType::kG8) {
     s.minimum = V::Mul(V::ToFloat(V::LoadSignedBytes(at + 64)), V::Set(0x1p24f));
   } else {
-    const auto zero = V::LoadUnsignedBytes(at + 64);
-    const auto pair = V::Or(zero, V::template ShiftLeft<8>(zero));
-    s.minimum = V::AsFloat(V::Or(pair, V::template ShiftLeft<16>(pair)));
+    s.minimum = V::AsFloat(InEveryByte<V>(V::LoadUnsignedBytes(at + 64)));
   }
   return s;
+}
+
+// 2 s + 1 of a half of a grid type, whose scale is s (grid_blocks.h: a byte is GridScaleByte).
+template <class V, DType kType>
+[[gnu::always_inline]] inline typename V::F GridFactor(const std::byte* scales, int half) {
+  const auto one = V::SetInt(1);
+  if constexpr (gguf::IsIq1(kType)) {
+    const auto bytes = V::LoadUnsignedBytes(scales + (HasHalves(kType) ? 16 * half : 0));
+    return V::ToFloat(V::Or(V::And(V::template ShiftRight<1>(bytes), V::SetInt(14)), one));
+  } else {
+    const auto bytes = V::LoadUnsignedBytes(scales);
+    const auto twice =
+        half == 0 ? V::template ShiftLeft<1>(bytes) : V::template ShiftRight<3>(bytes);
+    return V::ToFloat(V::Or(V::And(twice, V::SetInt(30)), one));
+  }
+}
+
+// The zeros of IQ1, 7 or 9, of two eights.
+template <class V, DType kType>
+[[gnu::always_inline]] inline typename V::F GridZeros(const std::byte* scales, int half) {
+  const auto bytes = V::LoadUnsignedBytes(scales + (HasHalves(kType) ? 16 * half : 0));
+  const auto nibbles = V::AddInt(V::And(bytes, V::SetInt(0x22)), V::SetInt(0x77));
+  return V::AsFloat(InEveryByte<V>(nibbles));
 }
 
 // Of a format of GGUF, the factor as it is.
@@ -52,6 +81,12 @@ template <class V, DType kType>
     const auto both = V::LoadUnsignedBytes(scales + 16 * half);
     s.scale = V::Mul(d, V::ToFloat(V::And(both, V::SetInt(15))));
     s.minimum = V::Neg(V::Mul(dmin, V::ToFloat(V::template ShiftRight<4>(both))));
+  } else if constexpr (gguf::IsGrid(kType) && ScaleBytes(kType) == 0) {
+    s.scale = V::LoadHalf(supers);
+  } else if constexpr (gguf::IsGrid(kType)) {
+    const auto step = V::Mul(V::LoadHalf(supers), V::Set(gguf::GridUnit(kType)));
+    s.scale = V::Mul(step, GridFactor<V, kType>(scales, half));
+    if constexpr (gguf::IsIq1(kType)) s.minimum = GridZeros<V, kType>(scales, half);
   } else if constexpr (kType == DType::kIQ4_XS) {
     s.scale = V::Mul(V::LoadHalf(supers), V::ToFloat(V::LoadSignedBytes(scales)));
   } else if constexpr (kType == DType::kMXFP4) {

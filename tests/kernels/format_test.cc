@@ -2,14 +2,18 @@
 // the float64 reading that other tests use, and what kernels multiply with must be the same.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <string>
 
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/expand.h"
+#include "kernels/grid_blocks.h"
 #include "tests/kernels/test_weights.h"
 
 namespace quire::kernels::cpu {
@@ -71,6 +75,56 @@ TEST(Format, KernelsReadWhatTheReferenceReads) {
       EXPECT_EQ(Decoded(Avx512Kernels(), format.source), got) << name;
     }
   }
+}
+
+// The first numbers of SplitMix64, from zero.
+uint64_t Mix(uint64_t i) {
+  uint64_t z = (i + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+
+uint64_t DigestOf(const std::vector<float>& values) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint32_t bits = std::isnan(values[i]) ? 0x7fc00000u : std::bit_cast<uint32_t>(values[i]);
+    sum += bits * Mix(i);
+  }
+  return sum;
+}
+
+// The types of one to three bits compute without rounding: bit for bit what the reference reads,
+// at every point of a grid, with any scale. make_grid_digests.py says what a digest is.
+TEST(Format, GridsAreReadBitForBit) {
+  std::ifstream file(QUIRE_SOURCE_DIR "/tests/kernels/fixtures/grid_digests.txt");
+  constexpr int64_t kBlocks = 1024;
+  int types = 0;
+  for (const DType type : test::kAllTypes) {
+    if (!gguf::IsGrid(type)) continue;
+    ++types;
+    std::string name;
+    uint64_t digest = 0;
+    ASSERT_TRUE(file >> name >> std::hex >> digest);
+    ASSERT_EQ(name, DTypeName(type));
+    std::vector<std::byte> bytes(static_cast<size_t>(kBlocks * BlockBytes(type)));
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(Mix(i));
+    const WeightSource source{type, 1, kBlocks * BlockElements(type), bytes.data()};
+    std::vector<float> expanded(static_cast<size_t>(source.cols));
+    ExpandRow(source, 0, expanded);
+    EXPECT_EQ(DigestOf(expanded), digest) << name;
+    EXPECT_EQ(DigestOf(Decoded(ReferenceKernels(), source)), digest) << name;
+    EXPECT_EQ(DigestOf(Decoded(Avx2Kernels(), source)), digest) << name;
+    if (HostHas(Isa::kAvx512)) {
+      EXPECT_EQ(DigestOf(Decoded(Avx512Kernels(), source)), digest) << name;
+    }
+    for (size_t i = 0; i < 40 * 256; ++i) {
+      if (!std::isfinite(expanded[i])) continue;
+      const double exact = test::ElementOf(source, 0, static_cast<int64_t>(i));
+      ASSERT_EQ(static_cast<double>(expanded[i]), exact) << name << " " << i;
+    }
+  }
+  EXPECT_EQ(types, 11);
 }
 
 // A slice of columns, cut on a border of blocks, packs as a matrix of these columns alone does.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/gguf_blocks.h"
+#include "kernels/grid_blocks.h"
 #include "kernels/grouped_blocks.h"
 
 namespace quire::kernels::test {
@@ -37,6 +38,16 @@ float HalfAt(const std::byte* p) {
 
 void Take(const uint8_t (&q)[32], int offset, CodeBlock& block) {
   for (int i = 0; i < 32; ++i) block.code[i] = q[i] - offset;
+}
+
+// IQ2, IQ3 and the ternary types.
+void ReadGrid(DType type, const std::byte* at, int group, CodeBlock& block) {
+  const gguf::GridGroup g = gguf::ReadGrid(type, at, group);
+  for (int i = 0; i < 32; ++i) block.code[i] = gguf::GridValue(type, g, i);
+  block.d = static_cast<float>(HalfValue(gguf::GridSuper(type, at))) * gguf::GridUnit(type);
+  block.halves = gguf::IsIq2(type);
+  if (!block.halves) block.step = static_cast<float>(2 * g.scale[0] + 1);
+  for (int h = 0; h < 2; ++h) block.half[h] = 2 * g.scale[h] + 1;
 }
 
 void ReadSuper(DType type, const std::byte* at, int group, CodeBlock& block) {
@@ -109,6 +120,8 @@ CodeBlock ReadBlock(const WeightSource& source, int64_t row, int64_t index) {
   uint8_t q[32];
   if (grouped::IsGrouped(type)) {
     ReadGrouped(type, at, group, block);
+  } else if (gguf::IsGrid(type)) {
+    ReadGrid(type, at, group, block);
   } else if (groups == 8) {
     ReadSuper(type, at, group, block);
   } else if (type == DType::kQ8_0) {
@@ -190,7 +203,8 @@ std::vector<Fault> FaultsOf(DType type) {
                                Fault::kChunkedChains, Fault::kWiderInputBlocks};
   // A power of two rounds nothing.
   if (type != DType::kMXFP4) faults.push_back(Fault::kScaleBeforeInput);
-  const bool two_levels = type == DType::kQ4_K || type == DType::kQ5_K || type == DType::kIQ4_XS;
+  const bool two_levels =
+      type == DType::kQ4_K || type == DType::kQ5_K || type == DType::kIQ4_XS || gguf::IsIq3(type);
   if (two_levels) faults.push_back(Fault::kScalesUnrounded);
   if (type == DType::kQ4_K || type == DType::kQ5_K || gguf::HasMinimum(type)) {
     faults.push_back(Fault::kMinimumFirst);

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "tests/kernels/grid_elements.h"
+
 namespace quire::kernels::test {
 namespace {
 
@@ -102,6 +104,40 @@ double ElementOfMxfp4(const std::byte* block, int j) {
   return (code & 8) != 0 ? -size : size;
 }
 
+// What an element is about where d is 1 and the rest of a block is any bits.
+float SizeOf(DType type) {
+  switch (type) {
+    case DType::kQ8_0:
+      return 73.0f;
+    case DType::kQ5_0:
+    case DType::kQ5_1:
+      return 16.0f;
+    case DType::kQ4_K:
+      return 8.0f * 32.0f;
+    case DType::kQ5_K:
+      return 16.0f * 32.0f;
+    case DType::kQ6_K:
+      return 18.0f * 73.0f;
+    case DType::kQ2_K:
+      return 8.0f * 2.0f;
+    case DType::kQ3_K:
+      return 18.0f * 2.0f;
+    case DType::kIQ4_NL:
+      return 70.0f;
+    case DType::kIQ4_XS:
+      return 18.0f * 70.0f;
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+      return 50.0f;
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+      return 130.0f;
+    default:
+      return 8.0f;
+  }
+}
+
 // The head of a block of the normal form, whose codes are random bits already.
 void PutGroupedHead(DType type, float size, std::mt19937& random, std::byte* block) {
   std::uniform_real_distribution<float> factor(0.5f, 1.5f);
@@ -193,8 +229,9 @@ double ElementOf(const WeightSource& source, int64_t row, int64_t col) {
       return FloatOf(block) * (Signed(block + 5, j) - Signed(block, 4));
     case DType::kF8:
       return FloatOf(block) * E4m3Value(Byte(block + 4, j));
+    default:
+      return HalfValue(GridD(source.type, block)) * GridElement(source.type, block, j);
   }
-  return 0.0;
 }
 
 std::vector<double> RowOf(const Weight& weight, int64_t row) {
@@ -240,23 +277,17 @@ WeightSource WeightStore::Random(DType type, int64_t rows, int64_t cols, float s
       PutGroupedHead(type, size, random_, data + at);
       continue;
     }
-    // Scales such that an element is about `size`; the rest of a block is any bits.
-    float d = size / 8.0f;
-    if (type == DType::kQ8_0) d = size / 73.0f;
-    if (type == DType::kQ5_0 || type == DType::kQ5_1) d = size / 16.0f;
-    if (type == DType::kQ4_K) d = size / (8.0f * 32.0f);
-    if (type == DType::kQ5_K) d = size / (16.0f * 32.0f);
-    if (type == DType::kQ6_K) d = size / (18.0f * 73.0f);
-    if (type == DType::kQ2_K) d = size / (8.0f * 2.0f);
-    if (type == DType::kQ3_K) d = size / (18.0f * 2.0f);
-    if (type == DType::kIQ4_NL) d = size / 70.0f;
-    if (type == DType::kIQ4_XS) d = size / (18.0f * 70.0f);
+    const float d = size / SizeOf(type);
     if (type == DType::kMXFP4) {
       const int exponent = std::ilogb(size / 3.0f) + static_cast<int>(random_() % 3);
       data[at] = static_cast<std::byte>(127 + exponent);
       continue;
     }
     const uint16_t scale = HalfBits(d * factor(random_));
+    if (IsGridType(type)) {
+      PutGridD(type, scale, data + at);
+      continue;
+    }
     const uint16_t minimum =
         HalfBits(type == DType::kQ4_1 || type == DType::kQ5_1 ? -size * factor(random_)
                                                               : size / 32.0f * factor(random_));

@@ -13,10 +13,12 @@ namespace quire::kernels::test {
 
 // All formats that a weight may have.
 inline constexpr DType kAllTypes[] = {
-    DType::kF32,  DType::kF16,  DType::kBF16,   DType::kQ8_0,   DType::kQ4_0,
-    DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,   DType::kQ4_K,   DType::kQ5_K,
-    DType::kQ6_K, DType::kG4,   DType::kG4_128, DType::kG8,     DType::kF8,
-    DType::kQ2_K, DType::kQ3_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
+    DType::kF32,    DType::kF16,     DType::kBF16,  DType::kQ8_0,  DType::kQ4_0,    DType::kQ4_1,
+    DType::kQ5_0,   DType::kQ5_1,    DType::kQ4_K,  DType::kQ5_K,  DType::kQ6_K,    DType::kG4,
+    DType::kG4_128, DType::kG8,      DType::kF8,    DType::kQ2_K,  DType::kQ3_K,    DType::kIQ4_NL,
+    DType::kIQ4_XS, DType::kMXFP4,   DType::kIQ1_S, DType::kIQ1_M, DType::kIQ2_XXS, DType::kIQ2_XS,
+    DType::kIQ2_S,  DType::kIQ3_XXS, DType::kIQ3_S, DType::kTQ1_0, DType::kTQ2_0,   DType::kQ1_0,
+    DType::kQ2_0};
 
 // Owns the bytes that WeightSources point into.
 class WeightStore {

@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "worker/load/checked.h"
+#include "worker/load/gguf_types.h"
 
 namespace quire::load {
 namespace {
@@ -69,29 +70,6 @@ GgufValue LoadScalar(GgufType type, const std::byte* data) {
       return Load<double>(data);
   }
 }
-
-struct TensorType {
-  uint32_t number;
-  const char* name;
-  std::optional<kernels::DType> type;  // absent: known to the format, not served
-};
-
-using kernels::DType;
-constexpr TensorType kTensorTypes[] = {
-    {0, "F32", DType::kF32},        {1, "F16", DType::kF16},       {2, "Q4_0", DType::kQ4_0},
-    {3, "Q4_1", DType::kQ4_1},      {6, "Q5_0", DType::kQ5_0},     {7, "Q5_1", DType::kQ5_1},
-    {8, "Q8_0", DType::kQ8_0},      {9, "Q8_1", std::nullopt},     {10, "Q2_K", DType::kQ2_K},
-    {11, "Q3_K", DType::kQ3_K},     {12, "Q4_K", DType::kQ4_K},    {13, "Q5_K", DType::kQ5_K},
-    {14, "Q6_K", DType::kQ6_K},     {15, "Q8_K", std::nullopt},    {16, "IQ2_XXS", std::nullopt},
-    {17, "IQ2_XS", std::nullopt},   {18, "IQ3_XXS", std::nullopt}, {19, "IQ1_S", std::nullopt},
-    {20, "IQ4_NL", DType::kIQ4_NL}, {21, "IQ3_S", std::nullopt},   {22, "IQ2_S", std::nullopt},
-    {23, "IQ4_XS", DType::kIQ4_XS}, {24, "I8", std::nullopt},      {25, "I16", std::nullopt},
-    {26, "I32", std::nullopt},      {27, "I64", std::nullopt},     {28, "F64", std::nullopt},
-    {29, "IQ1_M", std::nullopt},    {30, "BF16", DType::kBF16},    {34, "TQ1_0", std::nullopt},
-    {35, "TQ2_0", std::nullopt},    {39, "MXFP4", DType::kMXFP4},
-};
-constexpr const char* kServedTypes =
-    "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4";
 
 }  // namespace
 
@@ -281,12 +259,10 @@ absl::Status GgufParser::ReadTensor() {
   }
   uint32_t number = 0;
   if (!Read(&number) || !Read(&pending.offset)) return Truncated("the list of tensors");
-  const auto* type = std::find_if(std::begin(kTensorTypes), std::end(kTensorTypes),
-                                  [&](const TensorType& entry) { return entry.number == number; });
-  if (type == std::end(kTensorTypes) || !type->type.has_value()) {
-    const std::string spelled =
-        type == std::end(kTensorTypes) ? absl::StrCat("number ", number) : type->name;
-    return Error(absl::StrCat(quoted, "has type ", spelled, "; served are ", kServedTypes));
+  const GgufTensorType* type = FindGgufTensorType(number);
+  if (type == nullptr || !type->type.has_value()) {
+    const std::string spelled = type == nullptr ? absl::StrCat("number ", number) : type->name;
+    return Error(absl::StrCat(quoted, "has type ", spelled, "; served are ", kServedGgufTypes));
   }
   pending.tensor.type = type->type;
   pending.tensor.type_name = type->name;
@@ -365,8 +341,8 @@ absl::StatusOr<GgufFile> GgufParser::Run() {
 }
 
 uint32_t GgufTypeNumber(kernels::DType type) {
-  const auto* place = std::ranges::find(kTensorTypes, type, &TensorType::type);
-  QUIRE_CHECK(place != std::end(kTensorTypes));
+  const auto* place = std::ranges::find(kGgufTensorTypes, type, &GgufTensorType::type);
+  QUIRE_CHECK(place != std::end(kGgufTensorTypes));
   return place->number;
 }
 

@@ -639,9 +639,12 @@ def make_checkpoint(name):
 # --- GGUF ---------------------------------------------------------------------------------------
 
 TYPES = gguf.GGMLQuantizationType
-K_QUANTS = {TYPES.Q2_K, TYPES.Q3_K, TYPES.Q4_K, TYPES.Q5_K, TYPES.Q6_K, TYPES.IQ4_NL, TYPES.IQ4_XS}
 # Where the step lies, and the size of the numbers that it is multiplied by.
-STEPS = {TYPES.Q3_K: (108, 18.5 * 2.3), TYPES.IQ4_NL: (0, 70.0), TYPES.IQ4_XS: (0, 70.0 * 18.5)}
+STEPS = {TYPES.Q3_K: (108, 18.5 * 2.3), TYPES.IQ4_NL: (0, 70.0), TYPES.IQ4_XS: (0, 70.0 * 18.5),
+         TYPES.IQ1_S: (0, 8.0), TYPES.IQ1_M: (None, 8.0), TYPES.IQ2_XXS: (0, 60.0), TYPES.IQ2_XS: (0, 60.0),
+         TYPES.IQ2_S: (0, 60.0), TYPES.IQ3_XXS: (0, 160.0), TYPES.IQ3_S: (0, 160.0), TYPES.TQ1_0: (52, 0.8),
+         TYPES.TQ2_0: (64, 1.2)}
+K_QUANTS = {TYPES.Q2_K, TYPES.Q4_K, TYPES.Q5_K, TYPES.Q6_K, *STEPS}
 
 
 def random_blocks(kind, rows, cols, rng):
@@ -656,7 +659,11 @@ def random_blocks(kind, rows, cols, rng):
     elif kind in STEPS:
         place, size_of_code = STEPS[kind]
         step = numpy.full((rows, cols // size, 1), 1.5 / cols ** 0.5 / size_of_code, numpy.float16)
-        data[:, :, place:place + 2] = step.view(numpy.uint8)
+        if kind == TYPES.IQ1_M:  # four bits of the step in each word of scales
+            words = data[:, :, 48:].view(numpy.uint16)
+            words[:] = words & 0x0fff | step.view(numpy.uint16) >> numpy.array([0, 4, 8, 12]) << 12
+        else:
+            data[:, :, place:place + 2] = step.view(numpy.uint8)
     elif kind == TYPES.Q2_K:
         step = numpy.full((rows, cols // size, 1), 1.5 / cols ** 0.5 / 12, numpy.float16)
         data[:, :, 80:82] = step.view(numpy.uint8)
@@ -904,6 +911,12 @@ GGUF_MODELS = {
               tie_word_embeddings=True)
         | {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 1},
         [[Q.Q2_K, Q.Q3_K, Q.IQ4_NL, Q.IQ4_XS, Q.MXFP4, Q.Q2_K, Q.Q3_K]], Q.Q8_0),
+    # Grids and ternary numbers, also looked up as embeddings and as the head.
+    "gguf-llama-grids": (
+        llama(num_attention_heads=4, num_key_value_heads=1, head_dim=64, rope_theta=10000.0,
+              tie_word_embeddings=True) | {"hidden_size": 256, "intermediate_size": 256},
+        [[Q.IQ1_S, Q.IQ1_M, Q.IQ2_XXS, Q.IQ2_XS, Q.IQ2_S, Q.IQ3_XXS, Q.IQ3_S],
+         [Q.TQ1_0, Q.TQ2_0, Q.IQ1_M, Q.IQ3_XXS, Q.IQ1_S, Q.TQ1_0, Q.IQ2_XS]], Q.IQ3_S),
     "gguf-qwen2": (
         model("Qwen2ForCausalLM", "qwen2", num_attention_heads=4, num_key_value_heads=2, head_dim=16,
               rope_theta=1000000.0, rms_norm_eps=1e-6, tie_word_embeddings=True),

@@ -173,10 +173,43 @@ TEST(Gguf, RefusesTensorsThatLie) {
 }
 
 TEST(Gguf, RefusesTensorTypesByName) {
-  ExpectRefused(GgufMaker().Tensor("blk.0.w", {256}, 34, 0).Make(256),
-                "tensor \"blk.0.w\" has type TQ1_0; served are F32");
-  ExpectRefused(GgufMaker().Tensor("w", {256}, 16, 0).Make(256), "IQ2_XXS");
+  ExpectRefused(GgufMaker().Tensor("blk.0.w", {256}, 40, 0).Make(256),
+                "tensor \"blk.0.w\" has type NVFP4; served are F32");
+  ExpectRefused(GgufMaker().Tensor("w", {256}, 15, 0).Make(512), "Q8_K");
   ExpectRefused(GgufMaker().Tensor("w", {256}, 4242, 0).Make(256), "number 4242");
+}
+
+// Types of one to three bits: the bytes of a block, no byte less, and whole blocks only.
+TEST(Gguf, ReadsTheTypesOfFewBits) {
+  using kernels::DType;
+  struct Case {
+    uint32_t number;
+    DType type;
+    uint64_t block_bytes;
+  };
+  for (const Case& c :
+       {Case{19, DType::kIQ1_S, 50}, Case{29, DType::kIQ1_M, 56}, Case{16, DType::kIQ2_XXS, 66},
+        Case{17, DType::kIQ2_XS, 74}, Case{22, DType::kIQ2_S, 82}, Case{18, DType::kIQ3_XXS, 98},
+        Case{21, DType::kIQ3_S, 110}, Case{34, DType::kTQ1_0, 54}, Case{35, DType::kTQ2_0, 66},
+        Case{41, DType::kQ1_0, 18}, Case{42, DType::kQ2_0, 18}}) {
+    const auto elements = static_cast<uint64_t>(kernels::BlockElements(c.type));
+    const std::string bytes =
+        GgufMaker().Tensor("w", {2 * elements, 3}, c.number, 0).Make(6 * c.block_bytes);
+    const auto file = Parse(bytes);
+    ASSERT_TRUE(file.ok()) << file.status();
+    const Tensor* w = file->tensors().Find("w");
+    ASSERT_NE(w, nullptr);
+    EXPECT_EQ(w->type, c.type);
+    EXPECT_EQ(w->type_name, kernels::DTypeName(c.type));
+    EXPECT_EQ(w->bytes.size(), 6 * c.block_bytes);
+    ExpectRefused(
+        GgufMaker().Tensor("w", {2 * elements, 3}, c.number, 0).Make(6 * c.block_bytes - 1),
+        "it is truncated");
+    for (const uint64_t cols : {uint64_t{32}, elements - 1, elements + 32}) {
+      ExpectRefused(GgufMaker().Tensor("w", {cols, 2}, c.number, 0).Make(1024),
+                    "a multiple of " + std::to_string(elements));
+    }
+  }
 }
 
 TEST(Gguf, RefusesSplitFilesAndDoubleKeys) {
