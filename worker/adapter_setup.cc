@@ -1,14 +1,19 @@
 #include "worker/adapter_setup.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <utility>
 
+#include "common/host_port.h"
 #include "common/json/json.h"
+#include "common/utf8.h"
 #include "common/wire/worker_frames.h"
 #include "kernels/cpu/packed_adapter.h"
 #include "worker/adapters/peft_adapter.h"
+#include "worker/adapters/peft_config.h"
+#include "worker/rank_programs.h"
 
 namespace quire {
 namespace {
@@ -88,6 +93,35 @@ absl::StatusOr<AdapterTable> ReadAdaptersWith(const WorkerConfig& config,
 
 }  // namespace
 
+void AddAdapterFlags(config::Schema& schema, WorkerConfig& c) {
+  schema.Group("Adapters");
+  schema.Add({.name = "enable-lora",
+              .help = "Serve low-rank adapters (LoRA) of the model beside it, on the CPU.",
+              .target = &c.enable_lora});
+  schema.Add({.name = "max-loras",
+              .help = "Adapters that are in memory at a time; the memory plan counts that many of "
+                      "--max-lora-rank.",
+              .target = &c.max_loras,
+              .min = 1,
+              .max = 4096});
+  schema.Add({.name = "max-lora-rank",
+              .help = "Largest rank that an adapter may have.",
+              .target = &c.max_lora_rank,
+              .min = 1,
+              .max = kMaxLoraRank});
+  schema.Add({.name = "lora-modules",
+              .help = "Adapter to load at the start: its name and the folder that PEFT saved.",
+              .target = &c.lora_modules,
+              .value_name = "NAME=FOLDER",
+              .default_text = "none"});
+  schema.Add({.name = "lora-dir",
+              .help = "Folder that says which adapters to serve, watched: each folder in it by its "
+                      "name, or what its adapters.json lists.",
+              .target = &c.lora_dir,
+              .value_name = "DIR",
+              .default_text = "none"});
+}
+
 absl::StatusOr<std::vector<AdapterSetting>> ParseLoraModules(
     const std::vector<std::string>& entries) {
   std::vector<AdapterSetting> settings;
@@ -100,15 +134,10 @@ absl::StatusOr<std::vector<AdapterSetting>> ParseLoraModules(
                              why + "; give NAME=FOLDER");
     }
     const std::string& name = setting->name;
-    const bool blank = std::any_of(name.begin(), name.end(), [](char c) {
-      return static_cast<unsigned char>(c) <= ' ' || c == 0x7f;
-    });
-    const absl::Status usable = CheckAdapterName(name);
-    if (!usable.ok() || blank) {
-      return InvalidArgument(
-          std::string(kLoraModulesFlag) + ": the name of '" + text.substr(0, 100) + "' " +
-          (usable.ok() ? "has a space or an invisible character" : StatusMessage(usable)) +
-          "; give NAME=FOLDER");
+    if (const absl::Status usable = CheckUsableAdapterName(name, {}); !usable.ok()) {
+      return InvalidArgument(std::string(kLoraModulesFlag) + ": the name of '" +
+                             text.substr(0, 100) + "' " + StatusMessage(usable) +
+                             "; give NAME=FOLDER");
     }
     if (!names.insert(name).second) {
       return InvalidArgument(std::string(kLoraModulesFlag) + ": '" + name +
@@ -124,15 +153,34 @@ absl::StatusOr<std::vector<AdapterSetting>> ParseLoraModules(
   return settings;
 }
 
+absl::Status CheckUsableAdapterName(const std::string& name,
+                                    const std::vector<std::string>& served_names) {
+  QUIRE_RETURN_IF_ERROR(CheckAdapterName(name));
+  const bool blank = std::any_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) <= ' ' || c == 0x7f;
+  });
+  if (blank) return InvalidArgument("has a space or an invisible character");
+  if (!IsValidUtf8(name)) return InvalidArgument("is no UTF-8");
+  if (std::find(served_names.begin(), served_names.end(), name) != served_names.end()) {
+    return InvalidArgument("is a name of the model");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckAdapterFlags(const WorkerConfig& config) {
   if (!config.enable_lora) {
-    if (config.lora_modules.empty()) return absl::OkStatus();
-    return InvalidArgument(std::string(kLoraModulesFlag) +
-                           ": goes with --enable-lora, which is missing");
+    if (config.lora_modules.empty() && config.lora_dir.empty()) return absl::OkStatus();
+    const std::string flag(config.lora_dir.empty() ? kLoraModulesFlag : "--lora-dir");
+    return InvalidArgument(flag + ": goes with --enable-lora, which is missing");
   }
   if (AsksForGpu(config)) {
     return InvalidArgument(
         "--enable-lora: adapters are served on the CPU alone; leave it out, or set --device cpu");
+  }
+  if (!config.lora_dir.empty() && HasRankGroup(config)) {
+    return InvalidArgument(
+        "--lora-dir: goes with one rank in the worker's own process; leave it out, or "
+        "--tensor-parallel-size and --rank-backend process");
   }
   QUIRE_ASSIGN_OR_RETURN(const std::vector<AdapterSetting> settings,
                          ParseLoraModules(config.lora_modules));
@@ -144,6 +192,32 @@ absl::Status CheckAdapterFlags(const WorkerConfig& config) {
                            "' is a name of the model; give the adapter another one");
   }
   return absl::OkStatus();
+}
+
+bool KeepsAdapters(const WorkerConfig& config) {
+  return MaxLoras(config) > 0 && !HasRankGroup(config);
+}
+
+AdapterKeeperOptions KeeperOptionsOf(const WorkerConfig& config,
+                                     const std::vector<std::string>& served_names) {
+  AdapterKeeperOptions options;
+  if (!config.lora_dir.empty()) {  // orders may name whole paths in it
+    options.lora_dir = std::filesystem::absolute(config.lora_dir).lexically_normal().string();
+  }
+  options.served_names = served_names;
+  options.max_loras = config.max_loras;
+  const absl::StatusOr<HostPort> listen = ParseHostPort(config.listen);
+  options.on_loopback = listen.ok() && IsLoopback(listen->host);
+  return options;
+}
+
+AdapterRead AdapterReads(const WorkerConfig& config, const kernels::StepProgram& steps,
+                         const kernels::LoadedProgram& program) {
+  const auto reader = std::make_shared<const AdapterReader>(
+      steps.lora_targets, program, config.allowed_model_roots, config.max_lora_rank);
+  return [reader](const AdapterPlace& place, const std::vector<std::string>& held) {
+    return reader->Read(place, held);
+  };
 }
 
 absl::StatusOr<AdapterTable> LoadAdapters(const WorkerConfig& config,

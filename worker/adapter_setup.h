@@ -11,10 +11,14 @@
 #include "common/log/log.h"
 #include "common/status.h"
 #include "kernels/backend.h"
+#include "worker/adapter_keeper.h"
 #include "worker/adapters/adapter_table.h"
 #include "worker/config.h"
 
 namespace quire {
+
+// Their flags.
+void AddAdapterFlags(config::Schema& schema, WorkerConfig& config);
 
 // What --lora-modules names, in its order: NAME=FOLDER, or vLLM's {"name": …, "path": …}.
 // INVALID_ARGUMENT says what is wrong with which entry.
@@ -25,8 +29,21 @@ struct AdapterSetting {
 absl::StatusOr<std::vector<AdapterSetting>> ParseLoraModules(
     const std::vector<std::string>& entries);
 
+// Whether an adapter beside these names of its model can have this one. INVALID_ARGUMENT says what
+// is wrong with it, without the name.
+absl::Status CheckUsableAdapterName(const std::string& name,
+                                    const std::vector<std::string>& served_names);
+
 // The same of the flags of adapters together, for CheckWorkerConfig.
 absl::Status CheckAdapterFlags(const WorkerConfig& config);
+
+// Whether the worker takes orders about adapters: its one rank is in its own process.
+bool KeepsAdapters(const WorkerConfig& config);
+AdapterKeeperOptions KeeperOptionsOf(const WorkerConfig& config,
+                                     const std::vector<std::string>& served_names);
+// How it reads adapters of this program; the program outlives the function.
+AdapterRead AdapterReads(const WorkerConfig& config, const kernels::StepProgram& steps,
+                         const kernels::LoadedProgram& program);
 
 // Slots of adapters; 0: they are not served.
 inline int MaxLoras(const WorkerConfig& config) {

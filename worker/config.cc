@@ -8,7 +8,6 @@
 #include "common/wire/sampling.h"
 #include "kernels/communicator.h"
 #include "worker/adapter_setup.h"
-#include "worker/adapters/peft_config.h"
 #include "worker/constraint_setup.h"
 #include "worker/device/device_request.h"
 #include "worker/device/linked_device.h"
@@ -128,29 +127,6 @@ void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
               .target = &c.speculative_config,
               .value_name = "JSON",
               .default_text = "nothing is drafted"});
-}
-
-void AddAdapterFlags(config::Schema& schema, WorkerConfig& c) {
-  schema.Group("Adapters");
-  schema.Add({.name = "enable-lora",
-              .help = "Serve low-rank adapters (LoRA) of the model beside it, on the CPU.",
-              .target = &c.enable_lora});
-  schema.Add({.name = "max-loras",
-              .help = "Adapters that are in memory at a time; the memory plan counts that many of "
-                      "--max-lora-rank.",
-              .target = &c.max_loras,
-              .min = 1,
-              .max = 4096});
-  schema.Add({.name = "max-lora-rank",
-              .help = "Largest rank that an adapter may have.",
-              .target = &c.max_lora_rank,
-              .min = 1,
-              .max = kMaxLoraRank});
-  schema.Add({.name = "lora-modules",
-              .help = "Adapter to load at the start: its name and the folder that PEFT saved.",
-              .target = &c.lora_modules,
-              .value_name = "NAME=FOLDER",
-              .default_text = "none"});
 }
 
 void AddDeviceFlags(config::Schema& schema, WorkerConfig& c) {

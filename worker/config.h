@@ -48,6 +48,7 @@ struct WorkerConfig {
   int32_t max_loras = 8;
   int32_t max_lora_rank = 16;
   std::vector<std::string> lora_modules;  // worker/adapter_setup.h reads them
+  std::string lora_dir;                   // of the adapters that are wanted; empty: none is watched
 
   int32_t mask_threads = 0;  // 0: chosen by the CPUs
   int32_t max_queued_constraints = 256;

@@ -19,11 +19,13 @@
 #include "common/memory_limits.h"
 #include "common/metrics/memory_metrics.h"
 #include "common/metrics/process_metrics.h"
-#include "common/pem.h"
 #include "common/runtime/asio_executor.h"
 #include "common/runtime/core_dumps.h"
 #include "common/runtime/descriptors.h"
 #include "common/trace/exporter.h"
+#include "common/wire/features.h"
+#include "worker/adapter_keeper.h"
+#include "worker/adapter_setup.h"
 #include "worker/config.h"
 #include "worker/constraint_setup.h"
 #include "worker/engine/engine_thread.h"
@@ -31,6 +33,7 @@
 #include "worker/loaded_worker.h"
 #include "worker/named_model.h"
 #include "worker/own_name.h"
+#include "worker/process_gauges.h"
 #include "worker/rank_programs.h"
 #include "worker/records/attempt_log.h"
 #include "worker/records/attempt_traces.h"
@@ -39,6 +42,7 @@
 #include "worker/rpc/health.h"
 #include "worker/rpc/http_asio.h"
 #include "worker/rpc/server.h"
+#include "worker/start_files.h"
 #include "worker/thread_stacks.h"
 #include "worker/watchdog.h"
 
@@ -48,6 +52,7 @@ namespace {
 constexpr std::string_view kProgram = "quire-worker";
 constexpr int kBackgroundThreads = 2;  // for handshakes with routers, and their files
 constexpr size_t kMaxBackgroundWork = 256;
+constexpr int kLoadingThreads = 2;  // one reads an adapter, one looks at what is wanted
 constexpr Micros kHealthInterval = 250 * kMicrosPerMilli;
 constexpr std::string_view kListenFlag = "--listen (port 0 lets the system choose)";
 constexpr std::string_view kHttpPortFlag = "--http-port (0 lets the system choose)";
@@ -66,65 +71,12 @@ std::string VersionJson(const WorkerConfig& config) {
 
 std::string AddressOf(const HostPort& at) { return at.host == "localhost" ? "127.0.0.1" : at.host; }
 
-// The worker logs it at the start, before it loads the model.
-absl::Status CheckTlsFiles(const WorkerConfig& config) {
-  if (config.tls_cert_file.empty()) return absl::OkStatus();
-  RealFiles files;
-  MutualTlsPem pem;
-  struct Read {
-    const char* flag;
-    const std::string& path;
-    std::string& text;
-  };
-  const Read reads[] = {{"--tls-cert-file", config.tls_cert_file, pem.certificate},
-                        {"--tls-key-file", config.tls_key_file, pem.key},
-                        {"--tls-ca-file", config.tls_ca_file, pem.authorities}};
-  for (const Read& read : reads) {
-    absl::StatusOr<std::string> text = files.Read(read.path, kMaxPemBytes);
-    if (!text.ok()) return Annotate(text.status(), read.flag);
-    read.text = *std::move(text);
-  }
-  return Annotate(CheckMutualTls(pem), "--tls-cert-file, --tls-key-file, --tls-ca-file");
-}
-
 VllmMetricsOptions ServingOptions(const WorkerConfig& config, const WorkerHello& hello) {
   return {.model_name = hello.served_names.front(),
           .max_model_len = static_cast<int32_t>(hello.limits.max_model_len),
           .block_size = BlockSizeOf(config),
           .page_count = static_cast<int64_t>(hello.capacity_blocks),
           .prefix_caching = hello.prefix_caching};
-}
-
-// The age of the engine's last work, for observers outside.
-void AddStepAges(Metrics& metrics, const StepProgress& progress, const Clock& clock) {
-  Gauge& running = metrics.AddGauge(
-      {"quire_worker_step_age_seconds", "Age of the step that runs; 0: none does."});
-  Gauge& limit = metrics.AddGauge(
-      {"quire_worker_step_limit_seconds", "The age at which the step that runs counts as stuck."});
-  Gauge& since = metrics.AddGauge(
-      {"quire_worker_last_step_age_seconds", "Since the last step ended, the idle probe's too."});
-  metrics.BeforeRender([&running, &limit, &since, &progress, &clock] {
-    const Micros now = clock.Now();
-    const auto age = [now](Micros then) {
-      return then == 0 ? 0 : static_cast<double>(now - then) / kMicrosPerSecond;
-    };
-    running.Set(age(progress.running_since_us.load()));
-    limit.Set(static_cast<double>(progress.running_limit_us.load()) / kMicrosPerSecond);
-    since.Set(age(progress.last_step_end_us.load()));
-  });
-}
-
-// The expiry of the file, which will be shown next: read when metrics are rendered.
-void AddCertificateEnd(Metrics& metrics, const std::string& path) {
-  Gauge& end =
-      metrics.AddGauge({"quire_worker_certificate_not_after_seconds",
-                        "When the certificate ends that is shown, since 1970; 0: none is."});
-  if (path.empty()) return;
-  metrics.BeforeRender([&end, path] {
-    RealFiles files;
-    const absl::StatusOr<std::string> pem = files.Read(path, kMaxPemBytes);
-    end.Set(pem.ok() ? static_cast<double>(CertificateEnd(*pem)) : 0);
-  });
 }
 
 std::unique_ptr<trace::Exporter> MakeExporter(const trace::TraceSettings& tracing,
@@ -152,11 +104,14 @@ class Service {
         memory_(std::make_shared<MemoryAccount>(
             RouterMemoryBytes(config.router_memory.value, FreeOnHost(config, worker)))),
         rpc_metrics_(metrics),
+        job_metrics_(metrics),
         vllm_metrics_(ServingOptions(config, worker.hello), executor_.clock(), metrics),
         compiling_(executor_, kCompileThreads, CompileLimits(config)),
+        loading_(executor_, kLoadingThreads, kMaxAdapterJobs),
         engine_(*worker.engine, worker.progress, executor_.clock(),
                 executor_.MakeBell([this] { hub_->OnEngineOutput(); })) {
     AddMemoryMetrics(memory_, {"quire_worker_router_memory_", "routers", "the worker"}, metrics);
+    if (KeepsAdapters(config)) MakeKeeper();
     if (worker.vocabulary == nullptr) return;
     compiler_ = std::make_unique<ConstraintCompiler>(config.constraint, worker.vocabulary,
                                                      executor_, compiling_, metrics);
@@ -185,11 +140,16 @@ class Service {
     absl::StatusOr<std::unique_ptr<WorkerServer>> server = StartWorkerServer(std::move(options));
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
+    if (keeper_ != nullptr) {
+      QUIRE_RETURN_IF_ERROR(
+          keeper_->LoadAtStart([this](AdapterCommand one) { return Place(std::move(one)); }));
+    }
     // Before the loop runs, on which routers are let in.
     MakeHub(attempt_log, traces);
     executor_.OnTerminationSignal([this](int signal) { OnSignal(signal); });
     if (worker_.ranks != nullptr) worker_.ranks->SetWaker([this] { engine_.Wake(); });
     engine_.Start();
+    if (keeper_ != nullptr) keeper_->Start();
     StartWatchdog();
     health_.SetListening(true);
     executor_.Post([this] { WatchHealth(); });
@@ -206,6 +166,7 @@ class Service {
     if (hello.worker_id.empty()) {
       hello.worker_id = OwnName(config_.listen, server_->port());
     }
+    if (keeper_ != nullptr) hello.features.emplace_back(kFeatureAdapterOrders);
     traces.Start({.model = hello.served_names.front(),
                   .worker_id = hello.worker_id,
                   .epoch = hello.epoch.value(),
@@ -214,7 +175,12 @@ class Service {
     hub_ = std::make_unique<AttachHub>(std::move(hello), executor_, engine_, log_, rpc_metrics_);
     hub_->SetCompiler(compiler_.get());
     if (compiler_ != nullptr) compiler_->Prepare();
-    hub_->WatchOutputs([this](const EngineOutput& output) { vllm_metrics_.Take(output); });
+    hub_->SetAdapterControl(keeper_.get());
+    if (keeper_ != nullptr) hub_->ChangeAdapters(keeper_->Current());
+    hub_->WatchOutputs([this](const EngineOutput& output) {
+      vllm_metrics_.Take(output);
+      if (keeper_ != nullptr) keeper_->Take(output);
+    });
     hub_->LimitUnsentHashes(static_cast<size_t>(config_.max_unsent_events));
     hub_->SetEpochSource([attempt_log, &traces] {
       RealRng random;
@@ -243,6 +209,24 @@ class Service {
   }
 
  private:
+  void MakeKeeper() {
+    AdapterKeeperWorld world{executor_, loading_, job_metrics_, log_, *worker_.adapter_metrics};
+    world.read = AdapterReads(config_, worker_.model->program, *worker_.program);
+    world.push = [this](EngineCommand&& command) { return engine_.TryPush(std::move(command)); };
+    world.tell = [this](AdaptersChanged changed) {
+      if (hub_ != nullptr) hub_->ChangeAdapters(std::move(changed));
+    };
+    keeper_ = std::make_unique<AdapterKeeper>(KeeperOptionsOf(config_, worker_.hello.served_names),
+                                              std::move(world), worker_.adapters);
+  }
+
+  // Before the engine has its thread.
+  AdapterPlaced Place(AdapterCommand command) {
+    const Micros now = executor_.clock().Now();
+    worker_.engine->Apply(std::move(command), now);
+    return worker_.engine->RunOnce(now).adapters.at(0);
+  }
+
   // After the first token: a step that is slow from here on was fast before.
   void StartWatchdog() {
     WatchdogOptions options = config_.watchdog;
@@ -332,10 +316,13 @@ class Service {
   AsioExecutor executor_;                        // before everything that uses its clock
   const std::shared_ptr<MemoryAccount> memory_;  // of routers
   RpcMetrics rpc_metrics_;
+  AdapterJobMetrics job_metrics_;
   VllmMetrics vllm_metrics_;
   ThreadBackground background_{executor_, kBackgroundThreads, kMaxBackgroundWork};
   ThreadBackground compiling_;                    // constraints
+  ThreadBackground loading_;                      // adapters
   std::unique_ptr<ConstraintCompiler> compiler_;  // null: none are served
+  std::unique_ptr<AdapterKeeper> keeper_;         // null: adapters stay as they are
   std::unique_ptr<AttachHub> hub_;
   EngineThread engine_;
   std::unique_ptr<WorkerServer> server_;
@@ -348,7 +335,7 @@ class Service {
 
 int RunWorker(const WorkerConfig& config, const DeviceChoice& device,
               const trace::TraceSettings& tracing, Logger& log) {
-  if (const absl::Status readable = CheckTlsFiles(config); !readable.ok()) {
+  if (const absl::Status readable = CheckStartFiles(config); !readable.ok()) {
     return Fail(kExitBadArguments, StatusMessage(readable));
   }
   const RealClock clock;

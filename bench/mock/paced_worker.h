@@ -127,6 +127,7 @@ class PacedWorker final : public EngineDriver {
   void Apply(const SnapshotCommand& command);
   void Apply(const SnapshotSentCommand& /*command*/) {}
   void Apply(const DrainCommand& command);
+  void Apply(const AdapterCommand& /*command*/) {}  // its adapters stay as they are
 
   void Wake(Micros due);
   void Run();

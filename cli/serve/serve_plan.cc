@@ -322,11 +322,12 @@ absl::Status CheckSeveral(const config::ParseResult& result, ServePlan& plan) {
     return InvalidArgument(
         "--served-model-name: goes with one MODEL; `quire cp` gives a model another name");
   }
-  const bool adapters =
-      std::any_of(plan.worker_args.begin(), plan.worker_args.end(),
-                  [](const std::string& arg) { return arg.starts_with("--lora-modules="); });
-  if (adapters && plan.models.size() > 1) {
-    return InvalidArgument("--lora-modules: adapters go with one MODEL; name that one alone");
+  for (const std::string flag : {"--lora-modules", "--lora-dir"}) {
+    const bool given =
+        std::any_of(plan.worker_args.begin(), plan.worker_args.end(),
+                    [&flag](const std::string& arg) { return arg.starts_with(flag + "="); });
+    if (!given || plan.models.size() == 1) continue;
+    return InvalidArgument(flag + ": adapters go with one MODEL; name that one alone");
   }
   if (plan.workers > 1 && plan.models.size() > 1) {
     return InvalidArgument(

@@ -29,6 +29,10 @@ inline constexpr std::string_view kFeatureResume = "resume";    // choices that 
 inline constexpr std::string_view kFeatureConstraint = "constraint";
 inline constexpr std::string_view kFeatureThoughtBudget = "thought_budget";
 inline constexpr std::string_view kFeatureAdapter = "adapter";
+// The first is a worker's, which takes AdapterOrders; the second a router's, which takes
+// AdaptersChanged.
+inline constexpr std::string_view kFeatureAdapterOrders = "adapter_orders";
+inline constexpr std::string_view kFeatureAdapterChanges = "adapter_changes";
 inline constexpr std::string_view kFeatureSnapshot =
     "snapshot";  // cache events and SnapshotRequest
 

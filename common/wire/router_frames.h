@@ -53,7 +53,7 @@ struct SubmitPart {
   std::vector<TokenId> prompt_ids;  // at least one; not yet compared with the vocabulary
 };
 using RouterMessage = std::variant<RouterHello, SubmitFrame, BadSubmit, SubmitPart, Cancel, Finish,
-                                   Grant, SnapshotRequest, Heartbeat>;
+                                   Grant, SnapshotRequest, Heartbeat, AdapterOrder>;
 
 absl::StatusOr<RouterMessage> DecodeRouterFrame(std::string_view frame, const DecodeLimits& limits);
 
@@ -69,5 +69,7 @@ std::string EncodeFinish(const Finish& finish);
 std::string EncodeGrant(const Grant& grant);
 std::string EncodeSnapshotRequest(uint64_t snapshot_number);
 std::string EncodeHeartbeat(uint64_t sent_at_ms);
+// Requires: a name and a path within their limits.
+std::string EncodeAdapterOrder(const AdapterOrder& order);
 
 }  // namespace quire

@@ -268,6 +268,23 @@ absl::StatusOr<RouterMessage> ReadFinish(const pb::Finish& from) {
   return RouterMessage(to);
 }
 
+absl::StatusOr<RouterMessage> ReadAdapterOrder(const pb::AdapterOrder& from) {
+  QUIRE_RETURN_IF_ERROR(CheckNoUnknownFields("adapter_order", from));
+  if (!pb::AdapterOrder::Kind_IsValid(from.kind())) {
+    return InvalidArgument("adapter_order.kind: is unknown to this worker");
+  }
+  QUIRE_RETURN_IF_ERROR(CheckBytes("adapter_order.name", from.name().size(), kMaxAdapterBytes));
+  QUIRE_RETURN_IF_ERROR(CheckBytes("adapter_order.path", from.path().size(), kMaxAdapterPathBytes));
+  AdapterOrder to;
+  to.number = from.number();
+  to.kind = static_cast<AdapterOrder::Kind>(from.kind());
+  to.name = from.name();
+  to.path = from.path();
+  to.replace = from.replace();
+  to.any_path = from.any_path();
+  return RouterMessage(std::move(to));
+}
+
 }  // namespace
 
 absl::Status CheckTokenIds(std::string_view field, std::span<const TokenId> ids,
@@ -311,6 +328,8 @@ absl::StatusOr<RouterMessage> DecodeRouterFrame(std::string_view bytes,
       return RouterMessage(SnapshotRequest{frame.snapshot_request().snapshot_number()});
     case pb::RouterFrame::kHeartbeat:
       return RouterMessage(Heartbeat{frame.heartbeat().sent_at_ms()});
+    case pb::RouterFrame::kAdapterOrder:
+      return ReadAdapterOrder(frame.adapter_order());
     case pb::RouterFrame::FRAME_NOT_SET:
       break;
   }

@@ -184,6 +184,19 @@ std::string EncodeSnapshotRequest(uint64_t snapshot_number) {
   return Bytes(frame);
 }
 
+std::string EncodeAdapterOrder(const AdapterOrder& order) {
+  QUIRE_CHECK(order.name.size() <= kMaxAdapterBytes && order.path.size() <= kMaxAdapterPathBytes);
+  pb::RouterFrame frame;
+  pb::AdapterOrder* to = frame.mutable_adapter_order();
+  to->set_number(order.number);
+  to->set_kind(static_cast<pb::AdapterOrder::Kind>(order.kind));
+  to->set_name(order.name);
+  to->set_path(order.path);
+  to->set_replace(order.replace);
+  to->set_any_path(order.any_path);
+  return Bytes(frame);
+}
+
 std::string EncodeHeartbeat(uint64_t sent_at_ms) {
   pb::RouterFrame frame;
   frame.mutable_heartbeat()->set_sent_at_ms(sent_at_ms);

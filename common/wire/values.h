@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/wire/adapter_orders.h"
 #include "common/wire/constraint.h"
 #include "common/wire/hello.h"
 #include "common/wire/outputs.h"

@@ -30,8 +30,8 @@ inline constexpr int kMaxCacheGroupKinds = 16;
 inline constexpr uint32_t kMaxServedModelLen = 1u << 26;
 inline constexpr uint32_t kMaxServedVocab = 2'000'000;
 
-using WorkerMessage =
-    std::variant<WorkerHello, StepFrame, SnapshotChunk, DrainingNotice, AttachRefused>;
+using WorkerMessage = std::variant<WorkerHello, StepFrame, SnapshotChunk, DrainingNotice,
+                                   AttachRefused, AdapterResult, AdaptersChanged>;
 
 // `storage`: an earlier Step that is no longer needed; its small objects are reused, so that a step
 // does not need new memory for each of its rows.
@@ -42,6 +42,13 @@ std::string EncodeWorkerHello(const WorkerHello& hello);
 // Whether clients can name an adapter so: `MODEL:ADAPTER` is cut at its last colon.
 // INVALID_ARGUMENT says what is wrong with it, without the name.
 absl::Status CheckAdapterName(std::string_view name);
+// Whether these can be a worker's under these names of its model; the frames' readers check the
+// rest. INVALID_ARGUMENT says why not.
+absl::Status CheckServedAdapters(const std::vector<ServedAdapter>& adapters,
+                                 const std::vector<std::string>& served_names);
+std::string EncodeAdapterResult(const AdapterResult& result);
+// Requires: what EncodeWorkerHello does, and at most kMaxHeldAdapters.
+std::string EncodeAdaptersChanged(const AdaptersChanged& changed);
 std::string EncodeAttachRefused(std::string_view message, bool fenced);
 std::string EncodeDraining(uint64_t remaining_ms);
 std::string EncodeSnapshotChunk(const SnapshotChunk& chunk);

@@ -284,18 +284,16 @@ bool IsDigest(const std::string& text) {
          });
 }
 
-absl::Status CheckAdapters(const pb::WorkerHello& from) {
-  QUIRE_RETURN_IF_ERROR(CheckItems("adapters", from.adapters_size(), kMaxServedAdapters));
-  const auto& served = from.served_names();
-  std::set<std::string_view> names(served.begin(), served.end());
-  for (const pb::ServedAdapter& adapter : from.adapters()) {
+using AdapterFields = google::protobuf::RepeatedPtrField<pb::ServedAdapter>;
+
+absl::Status ReadAdapters(const AdapterFields& from, std::vector<ServedAdapter>& to) {
+  QUIRE_RETURN_IF_ERROR(CheckItems("adapters", from.size(), kMaxServedAdapters));
+  for (const pb::ServedAdapter& adapter : from) {
     const absl::Status name = CheckAdapterName(adapter.name());
     if (!name.ok()) return Broken("an adapter's name " + StatusMessage(name));
-    if (!names.insert(adapter.name()).second) return Broken("an adapter's name is given twice");
     if (!IsDigest(adapter.digest())) return Broken("an adapter's digest is no SHA-256");
-    if (std::find(served.begin(), served.end(), adapter.parent()) == served.end()) {
-      return Broken("an adapter's parent is no served name");
-    }
+    QUIRE_RETURN_IF_ERROR(CheckText("an adapter's parent", adapter.parent()));
+    to.push_back({adapter.name(), adapter.digest(), adapter.parent(), adapter.rank()});
   }
   return absl::OkStatus();
 }
@@ -325,7 +323,7 @@ absl::Status CheckHello(const pb::WorkerHello& from) {
   if (from.vocab_size() == 0 || from.vocab_size() > kMaxServedVocab) {
     return Broken("vocab_size is out of range");
   }
-  return CheckAdapters(from);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<WorkerMessage> ReadHello(const pb::WorkerHello& from) {
@@ -352,9 +350,8 @@ absl::StatusOr<WorkerMessage> ReadHello(const pb::WorkerHello& from) {
   to.served_names.assign(from.served_names().begin(), from.served_names().end());
   to.vocab_size = from.vocab_size();
   to.prefix_caching = from.prefix_caching();
-  for (const pb::ServedAdapter& adapter : from.adapters()) {
-    to.adapters.push_back({adapter.name(), adapter.digest(), adapter.parent(), adapter.rank()});
-  }
+  QUIRE_RETURN_IF_ERROR(ReadAdapters(from.adapters(), to.adapters));
+  QUIRE_RETURN_IF_ERROR(CheckServedAdapters(to.adapters, to.served_names));
   return WorkerMessage(std::move(to));
 }
 
@@ -376,6 +373,30 @@ absl::StatusOr<WorkerMessage> ReadSnapshotChunk(const pb::SnapshotChunk& from) {
   return WorkerMessage(std::move(to));
 }
 
+AdapterVerdict VerdictFrom(pb::AdapterVerdict verdict) {
+  const bool known = pb::AdapterVerdict_IsValid(verdict);
+  return known ? static_cast<AdapterVerdict>(verdict) : AdapterVerdict::kFailed;
+}
+
+absl::StatusOr<WorkerMessage> ReadAdapterResult(const pb::AdapterResult& from) {
+  if (!from.digest().empty() && !IsDigest(from.digest())) {
+    return Broken("adapter_result: the digest is no SHA-256");
+  }
+  return WorkerMessage(AdapterResult{from.number(), VerdictFrom(from.verdict()),
+                                     Cut(from.message()), from.digest(), from.retry_after_ms()});
+}
+
+absl::StatusOr<WorkerMessage> ReadAdaptersChanged(const pb::AdaptersChanged& from) {
+  QUIRE_RETURN_IF_ERROR(CheckItems("held", from.held_size(), kMaxHeldAdapters));
+  AdaptersChanged to;
+  QUIRE_RETURN_IF_ERROR(ReadAdapters(from.adapters(), to.adapters));
+  for (const std::string& digest : from.held()) {
+    if (!IsDigest(digest)) return Broken("a held adapter's digest is no SHA-256");
+    to.held.push_back(digest);
+  }
+  return WorkerMessage(std::move(to));
+}
+
 const pb::WorkerFrame* ParseInto(google::protobuf::Arena& arena, std::string_view frame) {
   auto* message = google::protobuf::Arena::CreateMessage<pb::WorkerFrame>(&arena);
   const bool parsed = message->ParseFromArray(frame.data(), static_cast<int>(frame.size()));
@@ -392,6 +413,18 @@ absl::Status CheckAdapterName(std::string_view name) {
   }
   if (name.find(':') == std::string_view::npos) return absl::OkStatus();
   return InvalidArgument("has a ':', which parts a model from its adapter; use '-' or '_'");
+}
+
+absl::Status CheckServedAdapters(const std::vector<ServedAdapter>& adapters,
+                                 const std::vector<std::string>& served_names) {
+  std::set<std::string_view> names(served_names.begin(), served_names.end());
+  for (const ServedAdapter& adapter : adapters) {
+    if (!names.insert(adapter.name).second) return Broken("an adapter's name is given twice");
+    if (std::find(served_names.begin(), served_names.end(), adapter.parent) == served_names.end()) {
+      return Broken("an adapter's parent is no served name");
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<WorkerMessage> DecodeWorkerFrame(std::string_view frame, StepFrame storage) {
@@ -417,6 +450,10 @@ absl::StatusOr<WorkerMessage> DecodeWorkerFrame(std::string_view frame, StepFram
       return WorkerMessage(DrainingNotice{from.draining().remaining_ms()});
     case pb::WorkerFrame::kRefused:
       return WorkerMessage(AttachRefused{Cut(from.refused().message()), from.refused().fenced()});
+    case pb::WorkerFrame::kAdapterResult:
+      return ReadAdapterResult(from.adapter_result());
+    case pb::WorkerFrame::kAdaptersChanged:
+      return ReadAdaptersChanged(from.adapters_changed());
     default:
       return Broken("holds no frame that this version knows");
   }

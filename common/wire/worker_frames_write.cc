@@ -29,6 +29,8 @@ static_assert(static_cast<int>(RefusalCode::kInvalid) == pb::INVALID);
 static_assert(static_cast<int>(WorkerState::kRecovering) == pb::RECOVERING);
 static_assert(static_cast<int>(WorkerState::kReady) == pb::READY);
 static_assert(static_cast<int>(CacheEvents::Kind::kCleared) == pb::CacheEvents::CLEARED);
+static_assert(static_cast<int>(AdapterVerdict::kQueueFull) == pb::ADAPTER_QUEUE_FULL);
+static_assert(static_cast<int>(AdapterVerdict::kDone) == pb::ADAPTER_DONE);
 
 std::string Bytes(const pb::WorkerFrame& frame) {
   std::string bytes = frame.SerializeAsString();
@@ -110,6 +112,17 @@ void FillRefused(const Refused& from, pb::Refused* to) {
   to->set_field(CutCopy(from.field));
   to->set_message(CutCopy(from.message));
   to->set_retry_after_ms(from.retry_after_ms);
+}
+
+void FillAdapters(const std::vector<ServedAdapter>& from,
+                  google::protobuf::RepeatedPtrField<pb::ServedAdapter>* to) {
+  for (const ServedAdapter& adapter : from) {
+    pb::ServedAdapter* served = to->Add();
+    served->set_name(adapter.name);
+    served->set_digest(adapter.digest);
+    served->set_parent(adapter.parent);
+    served->set_rank(adapter.rank);
+  }
 }
 
 void FillLoad(const Load& from, pb::Load* to) {
@@ -274,13 +287,27 @@ std::string EncodeWorkerHello(const WorkerHello& hello) {
   for (const std::string& name : hello.served_names) to->add_served_names(name);
   to->set_vocab_size(hello.vocab_size);
   to->set_prefix_caching(hello.prefix_caching);
-  for (const ServedAdapter& adapter : hello.adapters) {
-    pb::ServedAdapter* served = to->add_adapters();
-    served->set_name(adapter.name);
-    served->set_digest(adapter.digest);
-    served->set_parent(adapter.parent);
-    served->set_rank(adapter.rank);
-  }
+  FillAdapters(hello.adapters, to->mutable_adapters());
+  return Bytes(frame);
+}
+
+std::string EncodeAdapterResult(const AdapterResult& result) {
+  pb::WorkerFrame frame;
+  pb::AdapterResult* to = frame.mutable_adapter_result();
+  to->set_number(result.number);
+  to->set_verdict(static_cast<pb::AdapterVerdict>(result.verdict));
+  to->set_message(CutCopy(result.message));
+  to->set_digest(result.digest);
+  to->set_retry_after_ms(result.retry_after_ms);
+  return Bytes(frame);
+}
+
+std::string EncodeAdaptersChanged(const AdaptersChanged& changed) {
+  QUIRE_CHECK(changed.held.size() <= static_cast<size_t>(kMaxHeldAdapters));
+  pb::WorkerFrame frame;
+  pb::AdaptersChanged* to = frame.mutable_adapters_changed();
+  FillAdapters(changed.adapters, to->mutable_adapters());
+  for (const std::string& digest : changed.held) to->add_held(digest);
   return Bytes(frame);
 }
 

@@ -37,6 +37,8 @@ ROUTES = {
     "/sleep": "under `quire serve` alone: unloads every model",
     "/wake_up": "under `quire serve` alone: loads again what `/sleep` unloaded",
     "/is_sleeping": "under `quire serve` alone: whether nothing has been loaded since",
+    "/v1/load_lora_adapter": "loads a LoRA adapter at all workers of a model: `lora_name`, `lora_path` on the workers' machines, `load_inplace`, `base_model_name` ([adapters](../how-to/adapters.md))",
+    "/v1/unload_lora_adapter": "takes the name of an adapter away: `lora_name`, `base_model_name`; running answers go on to their ends",
     "/v1/files": "with `--batches-dir`: POST (`multipart/form-data`: `purpose=batch`, `file`) keeps a file of requests; GET lists files: `limit`, `after`, `order`, `purpose` ([batches](../how-to/batches.md))",
     "/v1/files/": "`GET …/ID` describes a file, `GET …/ID/content` is what it holds, `DELETE …/ID` deletes it (409 while a batch uses it)",
     "/v1/batches": "with `--batches-dir`: POST (`input_file_id`, `endpoint`, `completion_window`, `metadata`) begins a batch; GET lists batches: `limit`, `after`",

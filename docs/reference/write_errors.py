@@ -18,7 +18,7 @@ CODES = {
     "bad_request": ("not HTTP as it should be: version, framing, Host, the target", "mend the client"),
     "invalid_api_key": ("no key, or one that the router does not know", "give a key"),
     "permission_denied": ("the key may not do that (another tenant's name)", "use another key"),
-    "operators_only": ("`GET /fleet` on a router that has keys or listens off loopback, or `GET /metrics` off loopback, and there is no admin "
+    "operators_only": ("`GET /fleet`, or an order about adapters, on a router that has keys or listens off loopback, or `GET /metrics` off loopback, and there is no admin "
                        "token", "start it with `--admin-port` and `--admin-token-file`, or ask `--metrics-port` for metrics"),
     "host_not_allowed": ("on loopback without keys: the Host is no IP address, no localhost and not in `--allowed-hosts`",
                          "use localhost, or allow the name"),
@@ -27,7 +27,7 @@ CODES = {
     "not_found": ("no such route or thing", "see [api.md](api.md)"),
     "method_not_allowed": ("the route wants another method; `Allow` names it", "use that one"),
     "request_timeout": ("headers or body came too slowly (`--header-timeout`, `--body-timeout`)", "send faster"),
-    "conflict": ("what was asked for does not fit what is there now, such as an answer to resume of a model that has gone, a file that a batch still uses, or a batch that has ended",
+    "conflict": ("what was asked for does not fit what is there now, such as an answer to resume of a model that has gone, an adapter while all slots are in use, a file that a batch still uses, or a batch that has ended",
                  "begin again, or wait for the batch's end"),
     "payload_too_large": ("body, message or prompt above its limit, which the message names", "send less"),
     "headers_too_large": ("headers above `--max-header-bytes`", "send less"),

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "common/utf8.h"
 #include "common/wire/sampling.h"
-#include "router/core/utf8.h"
 
 namespace quire {
 namespace {

@@ -17,6 +17,12 @@
 
 namespace quire {
 
+// A resumed request that every worker refused is offered again after this time.
+inline constexpr Micros kTurnedDownPause = 100 * kMicrosPerMilli;
+// A request that would be suspect if open losses proved to be deaths is not placed for this long.
+// The time is longer than the longest pause between two dials, which close the losses.
+inline constexpr Micros kDeathVerdictWait = 6 * kMicrosPerSecond;
+
 // Where an answer may continue when its worker is gone: only where the same bits come out (equal
 // numerics_id), or, if there is no such worker, anywhere from the same tokens.
 enum class CarryOnMode : uint8_t { kTokens, kExact };
@@ -66,6 +72,8 @@ struct DispatchCounters {
   uint64_t requests_suspect = 0;           // ended because workers kept dying under them
   uint64_t suspect_prompts_refused = 0;    // came again too soon
   uint64_t suspect_prompts_forgotten = 0;  // dropped for others
+  uint64_t adapter_orders = 0;
+  uint64_t adapter_orders_refused = 0;  // the most were under way
   uint64_t frames_relayed = 0;
   uint64_t relay_us = 0;  // spent on these, until their events were drained
 };
@@ -111,6 +119,10 @@ inline constexpr Counted<DispatchCounters> kDispatchCounts[] = {
      "Times that --window-tokens made a worker wait for a client."},
     {&DispatchCounters::outputs_late, "quire_router_late_outputs_total",
      "Outputs dropped: their choice had ended."},
+    {&DispatchCounters::adapter_orders, "quire_router_adapter_orders_total",
+     "Orders to load or unload an adapter that went to workers."},
+    {&DispatchCounters::adapter_orders_refused, "quire_router_adapter_orders_refused_total",
+     "Orders about adapters refused since the most that may wait were under way."},
     {&DispatchCounters::frames_relayed, "quire_router_relayed_frames_total",
      "Step frames taken from workers."},
     {&DispatchCounters::relay_us, "quire_router_relay_seconds_total",

@@ -30,6 +30,12 @@ Dispatcher::Dispatcher(DispatchOptions options, Dialer& dialer, Executor& execut
       pacer_(options_.limits.max_carry_on_tokens),
       ledger_({options_.limits.max_worker_deaths, options_.limits.max_suspect_prompts,
                Micros{options_.limits.suspect_prompt_s} * kMicrosPerSecond}),
+      adapter_orders_(
+          executor,
+          [this](WorkerIndex worker, const AdapterOrder& order) {
+            LinkOf(worker).SendAdapterOrder(order);
+          },
+          counters_),
       events_(std::move(wake)) {}
 
 Dispatcher::~Dispatcher() {
@@ -77,6 +83,7 @@ void Dispatcher::RemoveWorker(WorkerIndex worker) {
   QUIRE_CHECK_MSG(at.running.empty(), "a worker with attempts stays");
   if (at.move_timer != 0) executor_.Cancel(at.move_timer);
   at = AtWorker();
+  adapter_orders_.Lost(worker);
   placement_.index().Lost(worker);
   ledger_.Lives(worker);  // nothing will show any more whether it died
   if (fleet_.worker(worker).attached) fleet_.Detached(worker, "named no more", Now());

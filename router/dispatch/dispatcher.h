@@ -32,6 +32,7 @@
 #include "common/number_table.h"
 #include "common/runtime/runtime.h"
 #include "router/core/api.h"
+#include "router/dispatch/adapter_orders.h"
 #include "router/dispatch/carry_on_pacer.h"
 #include "router/dispatch/death_ledger.h"
 #include "router/dispatch/dispatch_types.h"
@@ -44,12 +45,6 @@
 #include "router/link/link.h"
 
 namespace quire {
-
-// A resumed request that every worker refused is offered again after this time.
-inline constexpr Micros kTurnedDownPause = 100 * kMicrosPerMilli;
-// A request that would be suspect if open losses proved to be deaths is not placed for this long.
-// The time is longer than the longest pause between two dials, which close the losses.
-inline constexpr Micros kDeathVerdictWait = 6 * kMicrosPerSecond;
 
 class Dispatcher final : private LinkListener {
  public:
@@ -85,6 +80,7 @@ class Dispatcher final : private LinkListener {
   const DispatchCounters& counters() const { return counters_; }
   const Placement& placement() const { return placement_; }
   const DeathLedger& deaths() const { return ledger_; }
+  AdapterOrders& adapter_orders() { return adapter_orders_; }
   size_t LiveRequests() const { return live_.size(); }
   // nullptr: unknown. Valid until the next call here.
   const LiveDispatch* Peek(RequestNumber request) const;
@@ -104,6 +100,8 @@ class Dispatcher final : private LinkListener {
   void OnStep(WorkerIndex worker, StepFrame& step) override;
   void OnDraining(WorkerIndex worker, uint64_t remaining_ms) override;
   void OnSnapshotChunk(WorkerIndex worker, const SnapshotChunk& chunk) override;
+  void OnAdapters(WorkerIndex worker, const AdaptersChanged& changed) override;
+  void OnAdapterResult(WorkerIndex worker, const AdapterResult& result) override;
   bool OnSilent(WorkerIndex worker) override;
   bool OnDeaf(WorkerIndex worker) override { return fleet_.MayGiveUp(worker); }
   void OnLinkDown(WorkerIndex worker, LinkDownReason reason, const absl::Status& why) override;
@@ -189,7 +187,7 @@ class Dispatcher final : private LinkListener {
   NumberTable<RequestNumber, std::unique_ptr<LiveDispatch>> live_;
   std::map<std::string, RequestNumber> suspect_turns_;  // by pool: the suspect that runs
   DispatchCounters counters_;
-
+  AdapterOrders adapter_orders_;
   EventQueue events_;
   Relay relay_;
   Due due_;

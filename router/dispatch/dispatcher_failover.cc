@@ -58,6 +58,7 @@ void Dispatcher::OnLinkDown(WorkerIndex worker, LinkDownReason reason, const abs
     fleet_.LinkLost(worker, reason == LinkDownReason::kSilent, Now());
     if (!draining) CountLoss(worker, /*stuck=*/false);
   }
+  adapter_orders_.Lost(worker);
   placement_.index().Lost(worker);
   fleet_.Detached(worker, StatusMessage(why).substr(0, kMaxHelloStringBytes), Now());
   LoseAttemptsOf(worker, draining ? AttemptEnd::kDrained : AttemptEnd::kLost);
@@ -69,6 +70,19 @@ void Dispatcher::OnLinkDown(WorkerIndex worker, LinkDownReason reason, const abs
   events_.Add(FleetChanged{worker});
   due_.waiting = true;
   events_.Wake();
+}
+
+void Dispatcher::OnAdapters(WorkerIndex worker, const AdaptersChanged& changed) {
+  fleet_.AdaptersChanged(worker, changed, executor_.clock().UnixSeconds());
+  // Requests that failed there because it had no adapter for them may try it again.
+  for (auto& [number, live] : live_) std::erase(live->excluded, worker);
+  events_.Add(FleetChanged{worker});
+  due_.waiting = due_.room = true;
+  events_.Wake();
+}
+
+void Dispatcher::OnAdapterResult(WorkerIndex worker, const AdapterResult& result) {
+  adapter_orders_.Answered(worker, result);
 }
 
 bool Dispatcher::OnSilent(WorkerIndex worker) {

@@ -116,17 +116,56 @@ bool Fleet::ForgetPool() {
   const auto forgotten = std::find_if(pools_.begin(), pools_.end(), [&](const Pool& pool) {
     return std::none_of(workers_.begin(), workers_.end(), [&](const WorkerRecord& worker) {
       return worker.attached && worker.hello.model_id == pool.model_id &&
-             Holds(worker.hello.adapters, pool.adapter);
+             (pool.adapter.empty() || Names(worker.hello.adapters, pool.adapter));
     });
   });
   if (forgotten == pools_.end()) return false;
   if (forgotten->adapter.empty()) remembered_.erase(forgotten->model_id);
-  ForgetListed();
   pools_.erase(forgotten);
+  NumberPools();
+  return true;
+}
+
+void Fleet::NumberPools() {
+  ForgetListed();
   for (size_t i = 0; i < pools_.size(); ++i) {
     pools_[i].index = PoolIndex(static_cast<uint32_t>(i));
   }
-  return true;
+}
+
+// Names of adapters that every worker of the model has given up, as far as the last word of each
+// goes: a worker that is away may come back with them. With `contents`, what they meant as well.
+void Fleet::ForgetAdapterPools(const std::string& model_id, bool contents) {
+  const auto has = [contents](const WorkerRecord& worker, const Pool& pool) {
+    return worker.hello.model_id == pool.model_id &&
+           std::ranges::any_of(worker.hello.adapters, [&](const ServedAdapter& each) {
+             return each.name == pool.name && (!contents || each.digest == pool.adapter);
+           });
+  };
+  const size_t forgotten = std::erase_if(pools_, [&](const Pool& pool) {
+    return pool.model_id == model_id && !pool.adapter.empty() &&
+           std::ranges::none_of(workers_, [&](const auto& each) { return has(each, pool); });
+  });
+  if (forgotten > 0) NumberPools();
+}
+
+void Fleet::AdaptersChanged(WorkerIndex index, const quire::AdaptersChanged& changed,
+                            int64_t now_unix_seconds) {
+  WorkerRecord& worker = Get(index);
+  QUIRE_CHECK_MSG(worker.attached, "changes come on an Attach");
+  worker.hello.adapters = changed.adapters;
+  for (const std::string& digest : changed.held)
+    worker.hello.adapters.push_back({"", digest, "", 0});
+  std::ranges::sort(worker.hello.adapters, {}, &ServedAdapter::digest);  // as Holds needs them
+  ForgetListed();
+  Show(worker);
+  if (!worker.refusal.empty()) return;
+  ForgetAdapterPools(worker.hello.model_id, /*contents=*/true);
+  // Beyond max_pools a name stays unknown here; those that are known are served as before.
+  WorkerHello named;
+  named.model_id = worker.hello.model_id;
+  named.adapters = changed.adapters;
+  (void)AddPools(named, now_unix_seconds);
 }
 
 // A model's bundle digest is forgotten with its pools and workers, so that workers that greet under
@@ -201,6 +240,7 @@ absl::Status Fleet::Attached(WorkerIndex index, const WorkerHello& hello,
   } else if (absl::Status pools = AddPools(hello, now_unix_seconds); !pools.ok()) {
     worker.refusal = StatusMessage(pools);
   }
+  ForgetAdapterPools(hello.model_id, /*contents=*/false);
   Settle(worker);
   if (worker.refusal.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(

@@ -52,7 +52,7 @@ struct WorkerRecord {
   bool draining = false;
   std::string refusal;     // with kRefused
   std::string last_error;  // why the last Attach ended or could not begin
-  WorkerHello hello;       // of the last Attach; its adapters by their digests
+  WorkerHello hello;       // of the last Attach; its adapters by their digests, as they are now
   Load load;
   WorkerState state = WorkerState::kStarting;
   bool stuck = false;
@@ -93,6 +93,9 @@ class Fleet {
   // Says whether the worker may be used; it becomes ready with its first ready
   // Step and once its model's text is.
   absl::Status Attached(WorkerIndex worker, const WorkerHello& hello, int64_t now_unix_seconds);
+  // The worker holds other adapters from now on. A name that no worker has any more is forgotten.
+  void AdaptersChanged(WorkerIndex worker, const quire::AdaptersChanged& changed,
+                       int64_t now_unix_seconds);
   // The Attach ended, or dialling failed.
   void Detached(WorkerIndex worker, const std::string& why, Micros now);
 
@@ -176,6 +179,8 @@ class Fleet {
   absl::Status AddPools(const WorkerHello& hello, int64_t now_unix_seconds);
   absl::Status AddPool(Pool added);
   bool ForgetPool();
+  void ForgetAdapterPools(const std::string& model_id, bool contents);
+  void NumberPools();
   void ForgetTexts();
 
   const RouterLimits limits_;

@@ -168,7 +168,7 @@ PoolCapacity Fleet::Capacity(const Pool& pool) const {
   for (const WorkerRecord& worker : workers_) {
     const bool usable = worker.attached && worker.phase != WorkerPhase::kRefused;
     if (!usable || worker.hello.model_id != pool.model_id) continue;
-    if (!Holds(worker.hello.adapters, pool.adapter)) continue;
+    if (!Names(worker.hello.adapters, pool.adapter)) continue;
     capacity.attached = true;
     if (worker.phase != WorkerPhase::kReady) continue;
     capacity.ready_rows += RowsOf(worker);

@@ -70,7 +70,7 @@ std::string RefusalByPin(const PoolRules& rules, const WorkerHello& hello,
 // The input of a name's shares.
 struct PoolCapacity {
   const Pool* pool = nullptr;
-  uint64_t ready_rows = 0;  // of its model's ready workers, with an adapter of those that hold it
+  uint64_t ready_rows = 0;  // of its model's ready workers, with an adapter of those that name it
   uint32_t ready_workers = 0;
   bool attached = false;  // it has a worker, whether or not that worker is usable
 };

@@ -46,6 +46,13 @@ inline bool Holds(std::span<const ServedAdapter> adapters, std::string_view dige
          });
 }
 
+// Whether one of them gives this digest a name; a worker holds some for those who were given them.
+inline bool Names(std::span<const ServedAdapter> adapters, std::string_view digest) {
+  return std::ranges::any_of(adapters, [digest](const ServedAdapter& each) {
+    return each.digest == digest && !each.name.empty();
+  });
+}
+
 struct FleetView {
   std::vector<WorkerView> workers;  // ready and trusted ones of one model, in index order
 };

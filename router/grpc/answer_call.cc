@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "router/core/utf8.h"
+#include "common/utf8.h"
 #include "router/grpc/call_facts.h"
 #include "router/grpc/messages.h"
 #include "router/keys/tenant_access.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/release.h"
-#include "router/core/utf8.h"
+#include "common/utf8.h"
 
 namespace quire {
 

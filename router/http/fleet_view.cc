@@ -1,7 +1,7 @@
 #include "router/http/fleet_view.h"
 
 #include "common/json/json.h"
-#include "router/core/utf8.h"
+#include "common/utf8.h"
 
 namespace quire {
 namespace {

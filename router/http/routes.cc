@@ -8,6 +8,7 @@
 #include "common/ascii.h"
 #include "common/json/json.h"
 #include "router/core/result.h"
+#include "router/http/adapter_routes.h"
 #include "router/http/agent_routes.h"
 #include "router/http/api_request.h"
 #include "router/http/batch_routes.h"
@@ -238,6 +239,8 @@ constexpr Route kRoutes[] = {
     {Access::kOpen, "GET", "/page.js", Page},
     {Access::kOpen, "GET", "/chat.js", Page},
     {Access::kOpen, "GET", "/markdown.js", Page},
+    {Access::kOperator, "POST", "/v1/load_lora_adapter", LoadLoraAdapter},
+    {Access::kOperator, "POST", "/v1/unload_lora_adapter", UnloadLoraAdapter},
     {Access::kOperator, "GET", "/fleet", FleetLive},
     {Access::kOperator, "GET", "/admin/requests", Requests},
     {Access::kOperator, "GET", "/admin/requests/", Requests},

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
+#include "common/wire/features.h"
 
 namespace quire {
 namespace {
@@ -58,6 +59,7 @@ void Link::Dial() {
   hello.instance = options_.router;
   hello.attach_number = attach_number_;
   hello.wants_events = options_.wants_events;
+  hello.features.emplace_back(kFeatureAdapterChanges);
   writable_ = stream_->Write(EncodeHello(hello));
   ScheduleTick();
 }
@@ -138,7 +140,17 @@ void Link::OnFrame(std::string_view frame) {
     listener_.OnDraining(options_.worker, draining->remaining_ms);
   } else if (auto* chunk = std::get_if<SnapshotChunk>(&*message)) {
     listener_.OnSnapshotChunk(options_.worker, *chunk);
+  } else if (auto* changed = std::get_if<AdaptersChanged>(&*message)) {
+    HandleAdapters(*changed);
+  } else if (auto* result = std::get_if<AdapterResult>(&*message)) {
+    listener_.OnAdapterResult(options_.worker, *result);
   }
+}
+
+void Link::HandleAdapters(const AdaptersChanged& changed) {
+  const absl::Status fit = CheckServedAdapters(changed.adapters, served_names_);
+  if (!fit.ok()) return Down(LinkDownReason::kProtocol, fit);
+  listener_.OnAdapters(options_.worker, changed);
 }
 
 void Link::HandleHello(WorkerHello hello) {
@@ -159,6 +171,7 @@ void Link::HandleHello(WorkerHello hello) {
   }
   phase_ = Phase::kUp;
   vocab_size_ = hello.vocab_size;
+  served_names_ = hello.served_names;
   listener_.OnLinkUp(options_.worker, hello);
 }
 
@@ -262,6 +275,11 @@ void Link::SendGrant(const Grant& grant) {
 void Link::SendSnapshotRequest(uint64_t snapshot_number) {
   QUIRE_CHECK_MSG(up(), "a snapshot request needs a link that is up");
   if (!stream_->Write(EncodeSnapshotRequest(snapshot_number))) writable_ = false;
+}
+
+void Link::SendAdapterOrder(const AdapterOrder& order) {
+  QUIRE_CHECK_MSG(up(), "an order needs a link that is up");
+  if (!stream_->Write(EncodeAdapterOrder(order))) writable_ = false;
 }
 
 void Link::WriteControl(const AttemptKey& key, std::string frame) {

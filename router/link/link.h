@@ -3,8 +3,8 @@
 // Owner: the dispatcher, on the router's executor; every call and every callback happens there. The
 // listener outlives the link and may call Send* inside a callback, but must not destroy the link
 // there.
-//  1. Callbacks come as OnLinkUp, (OnStep | OnDraining | OnSnapshotChunk | OnSilent)*, OnLinkDown;
-//     then again from the start, each time with a higher attach number.
+//  1. Callbacks come as OnLinkUp, then any others, then OnLinkDown; then again from the start, each
+//     time with a higher attach number.
 //  2. Frames go up in the order in which they came; a gap in frame_seq ends the Attach.
 //  3. A link that is not up takes nothing: Send* needs up().
 //  4. Cancel, Finish and Grant overtake Submits that wait to be sent, but never the Submit of their
@@ -62,6 +62,9 @@ class LinkListener {
   virtual void OnStep(WorkerIndex worker, StepFrame& step) = 0;
   virtual void OnDraining(WorkerIndex worker, uint64_t remaining_ms) = 0;
   virtual void OnSnapshotChunk(WorkerIndex worker, const SnapshotChunk& chunk) = 0;
+  // What the worker holds from now on, and the answer to an order, which comes after it.
+  virtual void OnAdapters(WorkerIndex /*worker*/, const AdaptersChanged& /*changed*/) {}
+  virtual void OnAdapterResult(WorkerIndex /*worker*/, const AdapterResult& /*result*/) {}
   // Nothing has come for the silence time; called again with every tick. False: the Attach stays.
   virtual bool OnSilent(WorkerIndex /*worker*/) { return true; }
   // Its frames come, but none has acknowledged a heartbeat of this router for the silence time: the
@@ -90,6 +93,8 @@ class Link final : private FrameStream::Receiver {
   void SendFinish(const Finish& finish);
   void SendGrant(const Grant& grant);
   void SendSnapshotRequest(uint64_t snapshot_number);
+  // Requires that the worker's Hello lists kFeatureAdapterOrders.
+  void SendAdapterOrder(const AdapterOrder& order);
 
   // Submits of this Attach that the worker's load does not include yet, and their work.
   uint64_t UnseenSubmits() const;
@@ -115,6 +120,7 @@ class Link final : private FrameStream::Receiver {
   void DialAfter(Micros delay);
   void HandleHello(WorkerHello hello);
   void HandleStep(StepFrame& step);
+  void HandleAdapters(const AdaptersChanged& changed);
   void Down(LinkDownReason reason, const absl::Status& why);
   void ScheduleTick();
   bool IsDeaf(Micros now) const;
@@ -139,6 +145,7 @@ class Link final : private FrameStream::Receiver {
   // being handled, since its listener may end the link.
   std::shared_ptr<StepFrame> step_storage_ = std::make_shared<StepFrame>();
   uint32_t vocab_size_ = 0;  // of the worker's model
+  std::vector<std::string> served_names_;
   uint32_t backoff_ms_ = 0;
   Micros dialled_at_ = 0;
   Micros last_frame_at_ = 0;  // moved forward when this router itself was late

@@ -83,6 +83,9 @@ class LoadingPipeline final : public Pipeline, public ModelControl {
   void EndAll(const ApiError& error) override;
   size_t LiveRequests() const override { return live_.size(); }
   trace::RequestTrace TraceOf(RequestId request) const override;
+  Result<std::unique_ptr<AdapterTask>> OrderAdapters(AdapterAsk ask, AdapterDone done) override {
+    return inner_.OrderAdapters(std::move(ask), std::move(done));
+  }
   std::vector<WorkerStatus> Workers() const override { return inner_.Workers(); }
   std::vector<RunningRequest> Running(std::string_view request_id) const override {
     return inner_.Running(request_id);

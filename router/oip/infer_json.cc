@@ -5,8 +5,8 @@
 #include <deque>
 #include <utility>
 
+#include "common/utf8.h"
 #include "router/chat/json_fields.h"
-#include "router/core/utf8.h"
 
 namespace quire::oip {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/utf8.h"
 #include "router/chat/sampling_fields.h"
 #include "router/core/sampling_checks.h"
-#include "router/core/utf8.h"
 
 namespace quire::oip {
 namespace {

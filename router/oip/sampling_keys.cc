@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "common/utf8.h"
 #include "router/chat/sampling_fields.h"
-#include "router/core/utf8.h"
 #include "router/oip/infer_request.h"
 
 namespace quire::oip {

@@ -45,7 +45,7 @@ std::vector<WorkerStatus> StatusesOf(const Dispatcher& dispatcher) {
     status.model_id = worker.hello.model_id;
     status.served_names = worker.hello.served_names;
     for (const ServedAdapter& adapter : worker.hello.adapters) {
-      status.adapters.push_back(adapter.name);
+      if (!adapter.name.empty()) status.adapters.push_back(adapter.name);
     }
     status.phase = std::string(WorkerPhaseName(worker.phase));
     status.index_state =

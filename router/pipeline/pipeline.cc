@@ -24,6 +24,7 @@
 #include "common/runtime/timer.h"
 #include "router/admission/admission.h"
 #include "router/dispatch/dispatcher.h"
+#include "router/pipeline/adapter_service.h"
 #include "router/pipeline/make_pipeline.h"
 #include "router/pipeline/model_directory.h"
 #include "router/pipeline/operator_views.h"
@@ -37,8 +38,6 @@
 
 namespace quire {
 namespace {
-
-constexpr Micros kHousekeepingInterval = kMicrosPerSecond;
 
 class RouterPipeline final : public Pipeline {
  public:
@@ -80,6 +79,9 @@ class RouterPipeline final : public Pipeline {
   size_t LiveRequests() const override { return requests_.size(); }
   trace::RequestTrace TraceOf(RequestId id) const override { return TraceIn(requests_, id); }
   std::vector<WorkerStatus> Workers() const override { return StatusesOf(dispatcher_); }
+  Result<std::unique_ptr<AdapterTask>> OrderAdapters(AdapterAsk ask, AdapterDone done) override {
+    return OrderAdaptersOf(dispatcher_, std::move(ask), std::move(done));
+  }
   std::vector<RunningRequest> Running(std::string_view id) const override {
     return RunningOf(requests_, dispatcher_, id, Now());
   }
@@ -429,8 +431,6 @@ void RouterPipeline::Release(LiveRequest& request, RequestEnd end) {
   metrics_.LiveRequests(requests_.size());
 }
 
-// ------------------------------------------------------------------------------------- the rest
-
 void RouterPipeline::On(const FleetChanged& event) {
   models_.Changed(event.worker);
   admission_.SetRouters(dispatcher_.fleet().RoutersAttached());
@@ -459,7 +459,7 @@ void RouterPipeline::Housekeep() {
   models_.Refresh();
   admission_.SetRouters(dispatcher_.fleet().RoutersAttached());
   metrics_.Update(dispatcher_, admission_);
-  housekeeping_.SetIn(kHousekeepingInterval, [this] { Housekeep(); });
+  housekeeping_.SetIn(kMicrosPerSecond, [this] { Housekeep(); });
 }
 
 void RouterPipeline::CheckInvariants() const {

@@ -10,11 +10,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/memory_account.h"
 #include "common/runtime/runtime.h"
+#include "common/wire/adapter_orders.h"
 #include "router/core/api.h"
 #include "router/core/model_text.h"
 #include "router/core/result.h"
@@ -62,6 +64,19 @@ struct TokenizeResult {
 
 using TokenizeDone = std::function<void(Result<TokenizeResult>)>;
 using DetokenizeDone = std::function<void(Result<std::string>)>;
+
+// An order to load or unload an adapter at the workers of a model.
+struct AdapterAsk {
+  AdapterOrder order;      // without a number
+  std::string base_model;  // a client's name; empty: the only model, or those that have the adapter
+};
+// Nothing: it is done everywhere.
+using AdapterDone = std::function<void(std::optional<ApiError>)>;
+// An order that is waited for; destroying it means that no one waits any more.
+class AdapterTask {
+ public:
+  virtual ~AdapterTask() = default;
+};
 
 class Pipeline {
  public:
@@ -112,7 +127,12 @@ class Pipeline {
   virtual size_t LiveRequests() const = 0;
   // The trace context of a request that has not ended; not valid: it is in no trace.
   virtual trace::RequestTrace TraceOf(RequestId /*request*/) const { return {}; }
-  // For operators.
+  // For operators. `done` comes once, after this call, when every worker of the model has answered.
+  // An error: nothing is under way.
+  virtual Result<std::unique_ptr<AdapterTask>> OrderAdapters(AdapterAsk /*ask*/,
+                                                             AdapterDone /*done*/) {
+    return ApiError{ApiCode::kUnimplemented, "adapters are not changed here", "", 0};
+  }
   virtual std::vector<WorkerStatus> Workers() const { return {}; }
   // Requests that have not ended: those with this x-request-id, or, if it is empty, the latest.
   virtual std::vector<RunningRequest> Running(std::string_view /*request_id*/) const { return {}; }

@@ -7,11 +7,11 @@
 #include "common/check.h"
 #include "common/planted_bug.h"
 #include "common/release.h"
+#include "common/utf8.h"
 #include "common/wire/features.h"
 #include "common/wire/router_frames.h"
 #include "common/wire/worker_frames.h"
 #include "router/chat/salt.h"
-#include "router/core/utf8.h"
 
 namespace quire {
 namespace {

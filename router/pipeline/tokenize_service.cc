@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "common/json/json.h"
+#include "common/utf8.h"
 #include "router/chat/prompt.h"
-#include "router/core/utf8.h"
 #include "router/pipeline/held_bytes.h"
 
 namespace quire {

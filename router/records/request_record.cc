@@ -5,7 +5,7 @@
 #include "common/hex.h"
 #include "common/json/json.h"
 #include "common/log/line_file.h"
-#include "router/core/utf8.h"
+#include "common/utf8.h"
 
 namespace quire {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "router/core/utf8.h"
+#include "common/utf8.h"
 
 namespace quire {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
-#include "router/core/utf8.h"
+#include "common/utf8.h"
 
 namespace quire {
 namespace {

@@ -24,9 +24,10 @@ inline uint64_t TagAdapterSalt(std::string_view digest) {
   return digest.empty() ? 0 : TagMix(0xADA97E4ull, static_cast<uint64_t>(digest.front()));
 }
 
-// All of them, from the one with this index on: a digest has not the same slot everywhere.
-inline AdapterTable TagAdapterTable(int first) {
-  AdapterTable table(kTagAdapters);
+// All of them, from the one with this index on: a digest has not the same slot everywhere. `spare`
+// slots hold none.
+inline AdapterTable TagAdapterTable(int first, int spare = 0) {
+  AdapterTable table(kTagAdapters + spare);
   for (int i = 0; i < kTagAdapters; ++i) {
     const int index = (first + i) % kTagAdapters;
     AdapterInfo info;

@@ -176,7 +176,7 @@ TagRunner::TagRunner(const TagRunnerOptions& options)
       limits_(MakeLimits(options)),
       program_(MakeTagProgram(options)),
       ahead_(options.max_in_flight > 1 && program_->MaxInFlight() >= options.max_in_flight),
-      salts_(static_cast<size_t>(options.max_num_seqs), 0) {
+      salts_(static_cast<size_t>(options.max_num_seqs)) {
   Renew();
 }
 
@@ -210,14 +210,14 @@ void TagRunner::Launch(std::span<const std::byte> packet, int64_t now_us) {
   int64_t tokens = 0;
   for (const RowBirth& birth : plan.born) {
     const uint64_t seed = birth.sampling.seed;
-    uint64_t& salt = salts_[static_cast<size_t>(birth.row)];
-    salt = options_.salt_of_seed ? options_.salt_of_seed(seed) : 0;
-    if (options_.salt_of_slot) salt ^= options_.salt_of_slot(birth.adapter_slot);
+    RowSalt& salt = salts_[static_cast<size_t>(birth.row)];
+    salt = {options_.salt_of_seed ? options_.salt_of_seed(seed) : 0, birth.adapter_slot};
   }
   std::vector<uint64_t> salts;
   for (const StepRow& row : plan.rows) {
     tokens += row.q_len;
-    salts.push_back(salts_[static_cast<size_t>(row.row)]);
+    const RowSalt& salt = salts_[static_cast<size_t>(row.row)];
+    salts.push_back(salt.of_request ^ SaltOfSlot(salt.slot));
   }
   if (ahead_) program_->SetRowSalts(salts);
   runner_->Launch(packet, now_us);
@@ -226,6 +226,17 @@ void TagRunner::Launch(std::span<const std::byte> packet, int64_t now_us) {
   if (options_.plan_micros) elapsed = options_.plan_micros(plan);
   const int64_t start = in_flight_.empty() ? now_us : std::max(now_us, in_flight_.back().ready_us);
   in_flight_.push_back({start + elapsed, elapsed, std::move(salts)});
+}
+
+void TagRunner::SetAdapter(int slot, std::shared_ptr<const kernels::AdapterWeights> adapter) {
+  set_salts_[slot] = static_cast<const TagAdapterWeights&>(*adapter).salt;
+}
+
+// What a slot holds now: a row computes with that, whatever it was born with.
+uint64_t TagRunner::SaltOfSlot(int32_t slot) const {
+  const auto set = set_salts_.find(slot);
+  if (set != set_salts_.end()) return set->second;
+  return options_.salt_of_slot ? options_.salt_of_slot(slot) : 0;
 }
 
 int64_t TagRunner::ReadyAt() const {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -122,6 +123,13 @@ bool TagHoldsStates();
 // A runner for an engine with these options: the same cache and limits.
 TagRunnerOptions RunnerOptionsFor(const EngineOptions& engine);
 
+// An adapter for TagRunner::SetAdapter.
+struct TagAdapterWeights final : kernels::AdapterWeights {
+  explicit TagAdapterWeights(uint64_t adapter_salt) : salt(adapter_salt) {}
+  int64_t Bytes() const override { return 1; }
+  const uint64_t salt;
+};
+
 // The real row state and packets over the tag model, in virtual time.
 class TagRunner final : public Runner {
  public:
@@ -133,6 +141,8 @@ class TagRunner final : public Runner {
   int MaxInFlight() const override { return options_.max_in_flight; }
   bool Lost() const override { return lost_; }
   bool Restore() override;
+  // Takes TagAdapterWeights.
+  void SetAdapter(int slot, std::shared_ptr<const kernels::AdapterWeights> adapter) override;
 
   // From here on: what is in flight never ends, and nothing is kept. It is back when it is asked
   // for the so manieth time.
@@ -160,7 +170,14 @@ class TagRunner final : public Runner {
   bool lost_ = false;
   int looks_ = 0;
   std::deque<InFlight> in_flight_;
-  std::vector<uint64_t> salts_;  // by row
+  struct RowSalt {
+    uint64_t of_request = 0;
+    int32_t slot = -1;
+  };
+  uint64_t SaltOfSlot(int32_t slot) const;
+
+  std::vector<RowSalt> salts_;             // by row
+  std::map<int32_t, uint64_t> set_salts_;  // of slots that SetAdapter has filled
   int64_t steps_launched_ = 0;
 };
 

@@ -50,6 +50,13 @@ absl::StatusOr<std::string> ReadConfigText(const load::ModelRoots& roots, const 
   return text;
 }
 
+absl::Status CheckFolder(const std::string& folder) {
+  struct stat info {};
+  if (stat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat(folder, ": is no folder; give one that PEFT saved (",
+                                          kConfigFile, ", ", kWeightsFile, ")"));
+}
+
 absl::Status RefuseTensor(const Tensor& tensor, std::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat(tensor.file, ": tensor \"", tensor.name, "\" ", AbslView(what)));
@@ -143,16 +150,18 @@ std::vector<std::byte> RowsFor(const Tensor& tensor, const LoraTarget& target) {
 
 absl::StatusOr<std::unique_ptr<PeftAdapter>> PeftAdapter::Open(
     const std::string& folder, const std::vector<std::string>& allowed_roots, int max_rank) {
-  QUIRE_CHECK(max_rank >= 1 && max_rank <= kMaxLoraRank);
-  struct stat info {};
-  if (stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
-    return absl::NotFoundError(absl::StrCat(folder, ": is no folder; give one that PEFT saved (",
-                                            kConfigFile, ", ", kWeightsFile, ")"));
-  }
+  QUIRE_RETURN_IF_ERROR(CheckFolder(folder));
+  QUIRE_ASSIGN_OR_RETURN(const load::ModelRoots roots, load::ModelRoots::Of(folder, allowed_roots));
+  return Open(folder, Bounds{roots, max_rank});
+}
+
+absl::StatusOr<std::unique_ptr<PeftAdapter>> PeftAdapter::Open(const std::string& folder,
+                                                               const Bounds& bounds) {
+  QUIRE_CHECK(bounds.max_rank >= 1 && bounds.max_rank <= kMaxLoraRank);
+  QUIRE_RETURN_IF_ERROR(CheckFolder(folder));
   const std::string config_path = absl::StrCat(folder, "/", kConfigFile);
   const std::string weights_path = absl::StrCat(folder, "/", kWeightsFile);
-  QUIRE_ASSIGN_OR_RETURN(const load::ModelRoots roots, load::ModelRoots::Of(folder, allowed_roots));
-  QUIRE_ASSIGN_OR_RETURN(const std::string text, ReadConfigText(roots, config_path));
+  QUIRE_ASSIGN_OR_RETURN(const std::string text, ReadConfigText(bounds.roots, config_path));
   QUIRE_ASSIGN_OR_RETURN(const PeftConfig config, PeftConfig::Read(text, config_path));
   if (!IsThere(weights_path) && IsThere(absl::StrCat(folder, "/", kPickleFile))) {
     return absl::InvalidArgumentError(
@@ -162,11 +171,16 @@ absl::StatusOr<std::unique_ptr<PeftAdapter>> PeftAdapter::Open(
                      kWeightsFile, " (save_pretrained of PEFT does)"));
   }
   auto adapter = std::make_unique<PeftAdapter>();
-  QUIRE_ASSIGN_OR_RETURN(const load::OpenFile file, roots.Open(weights_path));
-  QUIRE_ASSIGN_OR_RETURN(adapter->file_, load::MappedFile::Map(file, weights_path));
+  QUIRE_ASSIGN_OR_RETURN(const load::OpenFile file, bounds.roots.Open(weights_path));
+  if (bounds.max_file_bytes > 0 && file.size() > bounds.max_file_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(weights_path, ": has ", file.size(), " bytes; an adapter of this model of at ",
+                     "most rank ", bounds.max_rank, " has at most ", bounds.max_file_bytes));
+  }
+  QUIRE_ASSIGN_OR_RETURN(adapter->file_, load::MappedFile::Copy(file, weights_path));
   QUIRE_RETURN_IF_ERROR(
       load::ReadSafetensors(adapter->file_->bytes(), weights_path, adapter->tensors_));
-  QUIRE_RETURN_IF_ERROR(adapter->ReadModules(config, config_path, max_rank));
+  QUIRE_RETURN_IF_ERROR(adapter->ReadModules(config, config_path, bounds.max_rank));
   adapter->digest_ = adapter->Digest();
   return adapter;
 }

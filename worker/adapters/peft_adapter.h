@@ -1,9 +1,9 @@
 // A low-rank adapter (LoRA) as PEFT saves it: a folder with adapter_config.json and
 // adapter_model.safetensors.
 //
-// Owned by its loader; used on that thread. The folder is hostile input. Every tensor of the
-// file is used, or the adapter is refused in one line that names file, tensor or key, what was
-// found and what is expected.
+// Owned by its loader; used on that thread. The folder is hostile input, and may change while it is
+// read. Every tensor of the file is used, or the adapter is refused in one line that names file,
+// tensor or key, what was found and what is expected.
 #pragma once
 
 #include <map>
@@ -16,6 +16,7 @@
 #include "kernels/lora_ops.h"
 #include "worker/adapters/peft_config.h"
 #include "worker/load/mapped_file.h"
+#include "worker/load/model_roots.h"
 #include "worker/load/tensor_table.h"
 
 namespace quire {
@@ -35,6 +36,15 @@ class PeftAdapter {
   // more than `max_rank` is refused.
   static absl::StatusOr<std::unique_ptr<PeftAdapter>> Open(
       const std::string& folder, const std::vector<std::string>& allowed_roots, int max_rank);
+  // The same, where `roots` says which files may be read. A file of weights with more than
+  // `max_file_bytes` is refused.
+  struct Bounds {
+    const load::ModelRoots& roots;
+    int max_rank = 0;
+    int64_t max_file_bytes = 0;  // 0: no limit
+  };
+  static absl::StatusOr<std::unique_ptr<PeftAdapter>> Open(const std::string& folder,
+                                                           const Bounds& bounds);
 
   // SHA-256, in hexadecimal digits, of rank and scale of each module and of all tensors: adapters
   // with one digest compute the same, whatever their names and places are.

@@ -19,6 +19,9 @@
 namespace quire::grammar {
 class Grammar;
 }
+namespace quire::kernels {
+class AdapterWeights;
+}
 
 namespace quire {
 
@@ -80,9 +83,26 @@ struct SnapshotSentCommand {
 struct DrainCommand {
   int64_t deadline_us = 0;
 };
+// Puts an adapter into a slot: a free one, or that of an adapter which no request in memory uses.
+// First go those that are neither kept nor named, then those that are not kept, the least recently
+// used first. A digest that is held already changes nothing.
+struct AdapterCommand {
+  uint64_t number = 0;  // of the answer in EngineOutput::adapters
+  std::string digest;
+  std::shared_ptr<const kernels::AdapterWeights> weights;
+  std::vector<std::string> kept;   // digests that stay
+  std::vector<std::string> named;  // digests that clients may still ask for
+};
 using EngineCommand = std::variant<SubmitCommand, GrammarCommand, CancelCommand, FinishCommand,
                                    GrantCommand, RouterLostCommand, WatchCommand, SnapshotCommand,
-                                   SnapshotSentCommand, DrainCommand>;
+                                   SnapshotSentCommand, DrainCommand, AdapterCommand>;
+
+// What became of an AdapterCommand.
+struct AdapterPlaced {
+  uint64_t number = 0;
+  int slot = -1;        // −1: every slot is kept or in use
+  std::string evicted;  // the digest that gave way
+};
 
 // Parts of one snapshot that are made before one of them has been sent.
 inline constexpr int64_t kSnapshotWindow = 16;
@@ -106,6 +126,7 @@ struct EngineOutput {
   std::vector<CacheEvents> events;  // fewer than were numbered when no router watches
   std::vector<SnapshotPart> snapshot_parts;
   std::vector<AttemptRecord> records;  // of the attempts that ended
+  std::vector<AdapterPlaced> adapters;
   Load load;
   bool drained = false;  // draining, and no work is left
   // The device is lost, or is back and has not computed anything yet: all attempts have been ended,

@@ -56,7 +56,8 @@ Engine::State::State(const EngineOptions& engine_options, Runner& step_runner,
       progress(step_progress),
       scheduler(MakeSchedulerOptions(engine_options)),
       out(engine_options.max_num_seqs),
-      cache_reports(engine_options.snapshot_slice) {
+      cache_reports(engine_options.snapshot_slice),
+      adapter_slots(engine_options.adapters) {
   QUIRE_CHECK(options.vocab_size > 0 && options.max_model_len > 1);
   QUIRE_CHECK_MSG(scheduler.CanEverFit(1), "the pool holds not even one block");
   // A tokenizer may have grown beyond its model: a token that cannot be sampled ends nothing.
@@ -156,6 +157,7 @@ void Engine::State::EndChoice(Choice& choice, const ChoiceOutcome& end) {
   if (!request.counted) CountAttempt(request);  // its grammar was still being compiled
   out.AddRecord(request.Record(end.reason, record_us));
   if (!request.told_admitted) --waiting_requests;
+  if (request.adapter_slot >= 0) adapter_slots.Touch(request.adapter_slot, record_us);
   requests.Retire(request);
 }
 
@@ -468,6 +470,11 @@ void Engine::CheckInvariants() const {
   QUIRE_CHECK(state.waiting_requests <= static_cast<size_t>(state.options.max_waiting_requests));
   QUIRE_CHECK(state.scheduler.StepsInFlight() == !state.in_flight.empty());
   QUIRE_CHECK((state.progress.running_since_us.load() != 0) == !state.in_flight.empty());
+  for (const auto& [key, request] : state.requests.live()) {
+    if (request->adapter_slot < 0) continue;
+    QUIRE_CHECK_MSG(state.adapter_slots.In(request->adapter_slot) == request->submit.adapter,
+                    "a slot keeps its adapter as long as a request uses it");
+  }
 }
 
 }  // namespace quire

@@ -57,7 +57,8 @@ struct EngineOptions {
   // engine; null: nothing is drafted. A model with states is never drafted for.
   Drafter* drafter = nullptr;
   int32_t max_drafts = 0;
-  // What requests may name in Submit::adapter. These two outlive the engine; null: no adapters.
+  // What requests may name in Submit::adapter at the start. These two outlive the engine; null: no
+  // adapters.
   const AdapterTable* adapters = nullptr;
   AdapterMetrics* adapter_metrics = nullptr;
   EngineMetrics* metrics = nullptr;  // outlives the engine; may be absent

@@ -7,7 +7,6 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
-#include "worker/adapters/adapter_table.h"
 #include "worker/engine/engine_state.h"
 #include "worker/engine/submit_check.h"
 #include "worker/sample/stop_rules.h"
@@ -84,7 +83,7 @@ std::optional<Refused> Engine::State::RefusalOf(const SubmitCommand& command, in
     refused.retry_after_ms = kQueueFullRetryMs;
     return refused;
   }
-  if (std::optional<Refused> invalid = CheckSubmit(submit, options)) return invalid;
+  if (std::optional<Refused> invalid = CheckSubmit(submit, options, adapter_slots)) return invalid;
   if (now_us >= command.deadline_us) {
     refused.code = RefusalCode::kDeadlinePassed;
     refused.message = "its deadline has passed";
@@ -124,9 +123,10 @@ void Engine::State::Accept(SubmitCommand command) {
   owned->compiling = command.compiling;
   owned->cache = IdentityOf(owned->submit, options);
   if (!owned->submit.adapter.empty()) {
-    const std::optional<int> slot = options.adapters->SlotOf(owned->submit.adapter);
+    const std::optional<int> slot = adapter_slots.SlotOf(owned->submit.adapter);
     QUIRE_CHECK_MSG(slot.has_value(), "an adapter that is not held was refused");
     owned->adapter_slot = *slot;
+    adapter_slots.Touch(*slot, record_us);
   }
   next_timeout_us = std::min(next_timeout_us, owned->deadline_us);
   const uint32_t count = static_cast<uint32_t>(owned->submit.choices.size());
@@ -301,6 +301,27 @@ void Engine::State::On(const DrainCommand& command, int64_t /*now_us*/) {
     if (request.Admitted()) continue;
     EndRequest(request, {.reason = EndReason::kDrained, .retryable = true});
   }
+}
+
+// Steps in flight name no slot that nothing in memory uses: it may change at once.
+void Engine::State::On(AdapterCommand command, int64_t now_us) {
+  std::vector<bool> in_use(static_cast<size_t>(adapter_slots.count()));
+  for (int slot = 0; slot < adapter_slots.count(); ++slot) {
+    in_use[static_cast<size_t>(slot)] =
+        requests.UsesAdapterSlot(slot) && !QUIRE_BUG(adapter_slot_taken_in_use);
+  }
+  AdapterPlaced placed{command.number, -1, {}};
+  if (const std::optional<int> held = adapter_slots.SlotOf(command.digest)) {
+    placed.slot = *held;
+    adapter_slots.Touch(*held, now_us);
+  } else if (const std::optional<int> slot =
+                 adapter_slots.Choose(in_use, command.kept, command.named)) {
+    placed.slot = *slot;
+    placed.evicted = adapter_slots.In(*slot);
+    adapter_slots.Put(*slot, command.digest, now_us);
+    runner.SetAdapter(*slot, std::move(command.weights));
+  }
+  adapters_placed.push_back(std::move(placed));
 }
 
 }  // namespace quire

@@ -71,6 +71,8 @@ void Engine::State::TakeOver(const State& old) {
   totals = before = old.totals;
   next_sequence = old.next_sequence;
   next_arrival = old.next_arrival;
+  adapter_slots = old.adapter_slots;
+  adapters_placed = old.adapters_placed;
   draining = old.draining;
   drain_deadline_us = old.drain_deadline_us;
   device_lost = true;

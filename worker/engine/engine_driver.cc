@@ -38,6 +38,7 @@ void MergeOutput(EngineOutput& into, EngineOutput from) {
   Append(into.events, std::move(from.events));
   Append(into.snapshot_parts, std::move(from.snapshot_parts));
   Append(into.records, std::move(from.records));
+  Append(into.adapters, std::move(from.adapters));
 }
 
 OutputQueue::OutputQueue() {

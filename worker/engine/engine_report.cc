@@ -43,6 +43,8 @@ void Engine::State::Report(int64_t now_us, EngineOutput& output) {
   output.stepped = std::exchange(stepped, false);
   output.step_predicted_us = std::exchange(stepped_predicted_us, 0);
   ReportCache(output);
+  output.adapters.clear();
+  output.adapters.swap(adapters_placed);
   output.load = MakeLoad();
   totals.scheduler = Sum(before.scheduler, scheduler.totals(), kSchedulerCounts);
   totals.cache = Sum(before.cache, scheduler.kv().totals(), kCacheCounts);

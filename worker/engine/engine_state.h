@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "worker/adapters/adapter_slots.h"
 #include "worker/draft/drafter.h"
 #include "worker/engine/cache_reports.h"
 #include "worker/engine/engine.h"
@@ -48,6 +49,7 @@ struct Engine::State {
   void On(const SnapshotCommand& command, int64_t now_us);
   void On(const SnapshotSentCommand& command, int64_t now_us);
   void On(const DrainCommand& command, int64_t now_us);
+  void On(AdapterCommand command, int64_t now_us);
   std::optional<Refused> RefusalOf(const SubmitCommand& command, int64_t now_us);
   void Accept(SubmitCommand command);
   void AddChoice(Request& request, uint32_t index);
@@ -126,6 +128,8 @@ struct Engine::State {
   RequestTable requests;  // their choices are in the slab
   OutputBuilder out;
   CacheReports cache_reports;
+  AdapterSlots adapter_slots;
+  std::vector<AdapterPlaced> adapters_placed;  // not reported yet
   EngineTotals totals;
 
   std::vector<Launched> in_flight;

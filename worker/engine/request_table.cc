@@ -127,6 +127,14 @@ void RequestTable::Sweep() {
   std::erase_if(retired_, [](const auto& request) { return !request->StepsInFlight(); });
 }
 
+bool RequestTable::UsesAdapterSlot(int slot) const {
+  const auto in_slot = [slot](const Request& request) { return request.adapter_slot == slot; };
+  return std::any_of(live_.begin(), live_.end(),
+                     [&](const auto& entry) { return in_slot(*entry.second); }) ||
+         std::any_of(retired_.begin(), retired_.end(),
+                     [&](const auto& request) { return in_slot(*request); });
+}
+
 void RequestTable::CheckInvariants() const {
   QUIRE_CHECK(ended_.size() == ended_order_.size() && ended_.size() <= kRememberedAttempts);
   for (const auto& [key, request] : live_) {

@@ -107,7 +107,11 @@ class RequestTable {
   // Frees ended requests that no step names any more.
   void Sweep();
 
+  // Whether a request in memory has an adapter in this slot: a step may name it.
+  bool UsesAdapterSlot(int slot) const;
+
   Map& live() { return live_; }
+  const Map& live() const { return live_; }
   bool Empty() const { return live_.empty() && retired_.empty(); }
 
   void CheckInvariants() const;

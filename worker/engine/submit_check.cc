@@ -104,7 +104,8 @@ std::vector<std::string> ServedFeatures(const EngineOptions& options) {
   return features;
 }
 
-std::optional<Refused> CheckSubmit(const Submit& submit, const EngineOptions& options) {
+std::optional<Refused> CheckSubmit(const Submit& submit, const EngineOptions& options,
+                                   const AdapterSlots& adapters) {
   QUIRE_CHECK(options.vocab_size > 0 && options.max_model_len > 1);
   QUIRE_CHECK(options.max_choices >= 1);
   if (submit.model_id != options.model_id) {
@@ -146,9 +147,7 @@ std::optional<Refused> CheckSubmit(const Submit& submit, const EngineOptions& op
     }
   }
   if (auto refused = CheckFeatures(submit, options)) return refused;
-  const bool held = submit.adapter.empty() ||
-                    (options.adapters != nullptr && options.adapters->SlotOf(submit.adapter));
-  if (held) return std::nullopt;
+  if (submit.adapter.empty() || adapters.SlotOf(submit.adapter)) return std::nullopt;
   // Its router may find another worker that has it.
   return Refuse(RefusalCode::kNotReady, "adapter", "this worker does not hold it");
 }

@@ -26,6 +26,33 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Map(const OpenFile& file
   return std::unique_ptr<MappedFile>(new MappedFile(path, static_cast<std::byte*>(data), size));
 }
 
+absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Copy(const OpenFile& file,
+                                                             const std::string& path) {
+  if (file.size() <= 0) {
+    return absl::FailedPreconditionError(absl::StrCat(path, ": the file is empty"));
+  }
+  const auto size = static_cast<size_t>(file.size());
+  void* data =
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
+  if (data == MAP_FAILED) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path, ": no memory for its ", size, " bytes: ", std::strerror(errno)));
+  }
+  std::unique_ptr<MappedFile> copy(new MappedFile(path, static_cast<std::byte*>(data), size));
+  for (size_t done = 0; done < size;) {
+    const ssize_t count =
+        pread(file.fd(), copy->data_ + done, size - done, static_cast<off_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, ": cannot read all of it: ",
+                       count < 0 ? std::strerror(errno) : "it was cut short meanwhile"));
+    }
+    done += static_cast<size_t>(count);
+  }
+  return copy;
+}
+
 MappedFile::MappedFile(std::string path, std::byte* data, size_t size)
     : path_(std::move(path)), data_(data), size_(size) {}
 

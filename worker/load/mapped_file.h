@@ -1,4 +1,5 @@
-// A file mapped read-only into memory: weights are read in place.
+// A file mapped read-only into memory, where weights are read in place; or a copy of it, which
+// stays whole whatever becomes of the file.
 //
 // Owned by ModelFiles; read from any thread once open, Release from the loading thread.
 // 1. The bytes stay valid until the object ends; Release only drops resident pages, it never
@@ -22,6 +23,10 @@ class MappedFile {
   // mapped.
   static absl::StatusOr<std::unique_ptr<MappedFile>> Map(const OpenFile& file,
                                                          const std::string& path);
+  // The same, of a copy: cutting a mapped file short would end the process that reads it. Bytes of
+  // a copy are not released.
+  static absl::StatusOr<std::unique_ptr<MappedFile>> Copy(const OpenFile& file,
+                                                          const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;

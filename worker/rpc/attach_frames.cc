@@ -63,6 +63,7 @@ void AttachSession::Handle(RouterHello hello) {
   WorkerHello answer = worker_;
   answer.protocol = std::min(router_.protocol_max, kProtocolMax);
   stream_->Write(EncodeWorkerHello(answer));
+  if (!host_.held_adapters().empty()) TellAdapters();
   if (host_.draining()) TellDraining();
   WriteStep();
 }
@@ -280,6 +281,13 @@ void AttachSession::Handle(const SnapshotRequest& request) {
 void AttachSession::Handle(const Heartbeat& heartbeat) {
   heartbeat_echo_ms_ = heartbeat.sent_at_ms;
   has_news_ = true;
+}
+
+void AttachSession::Handle(const AdapterOrder& order) {
+  if (MissingFeature({std::string(kFeatureAdapterOrders)}, worker_.features).empty()) {
+    return host_.OnAdapterOrder(*this, order);
+  }
+  ProtocolError("adapter_order: this worker's hello does not list the feature adapter_orders");
 }
 
 }  // namespace quire

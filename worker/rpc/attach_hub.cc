@@ -141,6 +141,21 @@ Refused AttachHub::Compile(SubmitCommand& command) {
 
 void AttachHub::StopCompiling(uint64_t number) { compiler_->Leave(number); }
 
+void AttachHub::ChangeAdapters(AdaptersChanged changed) {
+  worker_.adapters = std::move(changed.adapters);
+  held_adapters_ = std::move(changed.held);
+  for (const auto& [router, session] : std::map(by_router_)) session->TellAdapters();
+}
+
+void AttachHub::OnAdapterOrder(AttachSession& session, const AdapterOrder& order) {
+  QUIRE_CHECK_MSG(adapters_ != nullptr, "the hello lists what this worker cannot do");
+  adapters_->Order(order, [this, id = session.id(), alive = alive_](const AdapterResult& result) {
+    if (!*alive) return;
+    const auto asking = sessions_.find(id);
+    if (asking != sessions_.end()) asking->second->Tell(result);
+  });
+}
+
 bool AttachHub::Push(EngineCommand&& command) {
   return owed_.empty() && engine_.TryPush(std::move(command));
 }

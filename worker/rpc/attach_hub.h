@@ -25,6 +25,7 @@
 #include "common/runtime/timer.h"
 #include "worker/constrain/constraint_compiler.h"
 #include "worker/engine/engine_driver.h"
+#include "worker/rpc/adapter_control.h"
 #include "worker/rpc/attach_session.h"
 
 namespace quire {
@@ -69,6 +70,12 @@ class AttachHub final : private SessionHost {
   // the Hello must not list the feature.
   void SetCompiler(ConstraintCompiler* compiler) { compiler_ = compiler; }
 
+  // Who carries out orders about adapters; outlives the hub. Before the first Accept; without it
+  // the Hello must not list the feature.
+  void SetAdapterControl(AdapterControl* control) { adapters_ = control; }
+  // What the worker holds from now on; the routers hear it.
+  void ChangeAdapters(AdaptersChanged changed);
+
   // Makes the epoch that follows a lost device; called when the device is back. Before the first
   // Accept; a hub without this function aborts when a device is lost.
   void SetEpochSource(std::function<Epoch()> source) { next_epoch_ = std::move(source); }
@@ -95,6 +102,8 @@ class AttachHub final : private SessionHost {
   Refused Compile(SubmitCommand& command) override;
   void StopCompiling(uint64_t number) override;
   bool Push(EngineCommand&& command) override;
+  void OnAdapterOrder(AttachSession& session, const AdapterOrder& order) override;
+  const std::vector<std::string>& held_adapters() const override { return held_adapters_; }
   void RanLate(Micros due) override;
   StepFrame Pulse() const override;
   bool draining() const override { return draining_; }
@@ -126,6 +135,8 @@ class AttachHub final : private SessionHost {
   Logger& log_;
   RpcMetrics& metrics_;
   ConstraintCompiler* compiler_ = nullptr;
+  AdapterControl* adapters_ = nullptr;
+  std::vector<std::string> held_adapters_;  // digests without a name
 
   size_t max_unsent_hashes_ = kMaxUnsentHashes;
   uint64_t last_session_ = 0;

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
+#include "common/wire/features.h"
 
 namespace quire {
 namespace {
@@ -56,6 +57,7 @@ void AttachSession::OnClosed(const absl::Status& status) {
 void AttachSession::OnWritable() {
   writable_ = true;
   TellPartsSent();
+  if (adapters_changed_) WriteAdapters();
   if (has_news_) Flush();
 }
 
@@ -233,6 +235,27 @@ void AttachSession::TellDraining() {
   if (state_ != State::kAttached) return;
   if (has_news_) WriteStep();
   stream_->Write(EncodeDraining(host_.drain_remaining_ms()));
+}
+
+// While the stream is blocked the changes of that time become one.
+void AttachSession::TellAdapters() {
+  const std::vector<std::string> needed = {std::string(kFeatureAdapterChanges)};
+  if (state_ != State::kAttached || !MissingFeature(needed, router_.features).empty()) return;
+  adapters_changed_ = true;
+  if (writable_) WriteAdapters();
+}
+
+void AttachSession::WriteAdapters() {
+  adapters_changed_ = false;
+  if (state_ != State::kAttached) return;
+  writable_ =
+      stream_->Write(EncodeAdaptersChanged({worker_.adapters, host_.held_adapters()})) && writable_;
+}
+
+void AttachSession::Tell(const AdapterResult& result) {
+  if (state_ != State::kAttached) return;
+  if (adapters_changed_) WriteAdapters();
+  writable_ = stream_->Write(EncodeAdapterResult(result)) && writable_;
 }
 
 void AttachSession::Refuse(Refused refused) {

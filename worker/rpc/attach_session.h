@@ -60,6 +60,10 @@ class SessionHost {
   virtual void StopCompiling(uint64_t number) = 0;
   // False: there is no room, and the command is unchanged.
   virtual bool Push(EngineCommand&& command) = 0;
+  // The session hears the result.
+  virtual void OnAdapterOrder(AttachSession& session, const AdapterOrder& order) = 0;
+  // Digests that are held and have no name: AdaptersChanged::held.
+  virtual const std::vector<std::string>& held_adapters() const = 0;
   // A timer that was due then runs only now: this process was held up.
   virtual void RanLate(Micros due) = 0;
   // Current load, state, ages and event_seq; the lists are empty.
@@ -104,6 +108,9 @@ class AttachSession final : public FrameStream::Receiver {
   // Writes what was delivered as one step, unless the stream is blocked.
   void Flush();
   void TellDraining();
+  // The worker's adapters have changed.
+  void TellAdapters();
+  void Tell(const AdapterResult& result);
 
   // Ends the Attach: a non-empty `parting` is sent in an AttachRefused frame first.
   void End(const absl::Status& why, std::string_view parting, bool fenced);
@@ -137,6 +144,7 @@ class AttachSession final : public FrameStream::Receiver {
   void Handle(const Grant& grant);
   void Handle(const SnapshotRequest& request);
   void Handle(const Heartbeat& heartbeat);
+  void Handle(const AdapterOrder& order);
 
   // False, and the Attach has ended, when the number is out of order.
   bool TakeSubmitNumber(uint64_t number);
@@ -154,6 +162,7 @@ class AttachSession final : public FrameStream::Receiver {
   void AddToBacklog(RouterOutput& output);
   void WriteStep();
   void TellPartsSent();
+  void WriteAdapters();
   void Tick();
   void ArmTick(Micros due);
   void Gone();
@@ -175,8 +184,9 @@ class AttachSession final : public FrameStream::Receiver {
   size_t backlog_bytes_ = 0;
   size_t backlog_hashes_ = 0;
   bool has_news_ = false;
-  uint64_t snapshot_number_ = 0;  // of the part written last
-  uint32_t parts_sent_ = 0;       // of it, not yet passed to the engine
+  bool adapters_changed_ = false;  // and the router has not heard it yet
+  uint64_t snapshot_number_ = 0;   // of the part written last
+  uint32_t parts_sent_ = 0;        // of it, not yet passed to the engine
   uint64_t next_frame_seq_ = 1;
   uint64_t heartbeat_echo_ms_ = 0;
   uint64_t last_submit_number_ = 0;

@@ -12,7 +12,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -50,6 +52,9 @@ class CpuRunner final : public Runner {
   bool Ready();
   bool Lost() const override { return lost_; }
   int MaxInFlight() const override { return options_.max_in_flight; }
+  void SetAdapter(int slot, std::shared_ptr<const kernels::AdapterWeights> adapter) override {
+    program_.SetAdapter(slot, std::move(adapter));
+  }
 
  private:
   struct Flight {

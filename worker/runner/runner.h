@@ -12,9 +12,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <span>
 
 #include "worker/core/step_plan.h"
+
+namespace quire::kernels {
+class AdapterWeights;
+}
 
 namespace quire {
 
@@ -34,6 +40,13 @@ class Runner {
   virtual void Collect(StepResult& result) = 0;
 
   virtual int MaxInFlight() const { return 1; }
+
+  // From the next step on the slot holds this adapter. Requires: no row of a step in flight or of a
+  // later one names what the slot held before. Runners that never get one need not override it.
+  virtual void SetAdapter(int /*slot*/,
+                          std::shared_ptr<const kernels::AdapterWeights> /*adapter*/) {
+    std::abort();
+  }
 
   // Whether the device has been lost since Restore last returned true, or ever. If this is true
   // after a call of Collect, the result of that call is void.

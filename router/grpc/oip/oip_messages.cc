@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "router/core/utf8.h"
+#include "common/utf8.h"
 #include "router/grpc/messages.h"
 
 namespace quire::oip {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/wire/router_frames.h"
 #include "common/wire/worker_frames.h"
 #include "quire/v1/worker.pb.h"
 
@@ -90,6 +91,94 @@ TEST(HelloAdapters, NamesAreWhatClientsCanSay) {
   EXPECT_TRUE(CheckAdapterName("org/sql-v2").ok());
   EXPECT_TRUE(CheckAdapterName(std::string(kMaxHelloStringBytes, 'x')).ok());
   EXPECT_FALSE(CheckAdapterName(std::string(kMaxHelloStringBytes + 1, 'x')).ok());
+}
+
+TEST(AdapterFrames, AnOrderComesThroughWhole) {
+  AdapterOrder order{7, AdapterOrder::Kind::kUnload, "sql", "", false, false};
+  for (int i = 0; i < 2; ++i) {
+    const auto message = DecodeRouterFrame(EncodeAdapterOrder(order), {10, 1});
+    ASSERT_TRUE(message.ok()) << message.status();
+    const AdapterOrder& read = std::get<AdapterOrder>(*message);
+    EXPECT_EQ(read.number, order.number);
+    EXPECT_EQ(read.kind, order.kind);
+    EXPECT_EQ(read.name, order.name);
+    EXPECT_EQ(read.path, order.path);
+    EXPECT_EQ(read.replace, order.replace);
+    EXPECT_EQ(read.any_path, order.any_path);
+    order = {uint64_t{1} << 60,
+             AdapterOrder::Kind::kLoad,
+             std::string(kMaxAdapterBytes, 'n'),
+             std::string(kMaxAdapterPathBytes, 'p'),
+             true,
+             true};
+  }
+}
+
+TEST(AdapterFrames, AnOrderPastItsLimitsOrUnknownIsBrokenByName) {
+  const auto read = [](const std::function<void(pb::AdapterOrder&)>& change) {
+    pb::RouterFrame frame;
+    frame.mutable_adapter_order()->set_name("sql");
+    change(*frame.mutable_adapter_order());
+    return StatusMessage(DecodeRouterFrame(frame.SerializeAsString(), {10, 1}).status());
+  };
+  EXPECT_NE(read([](auto& o) { o.set_name(std::string(257, 'x')); }).find("adapter_order.name"),
+            std::string::npos);
+  EXPECT_NE(read([](auto& o) { o.set_path(std::string(4097, 'x')); }).find("adapter_order.path"),
+            std::string::npos);
+  EXPECT_NE(read([](auto& o) {
+              o.set_kind(static_cast<pb::AdapterOrder::Kind>(9));
+            }).find("adapter_order.kind"),
+            std::string::npos);
+  EXPECT_NE(read([](auto& o) {
+              o.GetReflection()->MutableUnknownFields(&o)->AddVarint(99, 1);
+            }).find("field number 99"),
+            std::string::npos);
+}
+
+TEST(AdapterFrames, AResultComesThroughAndAnUnknownVerdictIsAFailure) {
+  const AdapterResult result{9, AdapterVerdict::kNoSlot, "all are in use", kDigest, 1000};
+  const auto message = DecodeWorkerFrame(EncodeAdapterResult(result));
+  ASSERT_TRUE(message.ok()) << message.status();
+  const AdapterResult& read = std::get<AdapterResult>(*message);
+  EXPECT_EQ(read.number, 9u);
+  EXPECT_EQ(read.verdict, AdapterVerdict::kNoSlot);
+  EXPECT_EQ(read.message, "all are in use");
+  EXPECT_EQ(read.digest, kDigest);
+  EXPECT_EQ(read.retry_after_ms, 1000u);
+  pb::WorkerFrame frame;
+  frame.mutable_adapter_result()->set_verdict(static_cast<pb::AdapterVerdict>(77));
+  frame.mutable_adapter_result()->set_message(std::string(9000, 'x'));
+  const auto unknown = DecodeWorkerFrame(frame.SerializeAsString());
+  EXPECT_EQ(std::get<AdapterResult>(*unknown).verdict, AdapterVerdict::kFailed);
+  EXPECT_EQ(std::get<AdapterResult>(*unknown).message.size(), kMaxWireMessageBytes);
+  frame.mutable_adapter_result()->set_digest("short");
+  EXPECT_FALSE(DecodeWorkerFrame(frame.SerializeAsString()).ok());
+}
+
+TEST(AdapterFrames, AChangeComesThroughWholeAndIsLimited) {
+  AdaptersChanged most;
+  for (int i = 0; i < kMaxServedAdapters; ++i) {
+    std::string name = std::to_string(i);
+    name.resize(kMaxHelloStringBytes, 'n');
+    most.adapters.push_back({name, kDigest, std::string(kMaxHelloStringBytes, 'p'), 256});
+  }
+  most.held.assign(kMaxHeldAdapters, kDigest);
+  const auto message = DecodeWorkerFrame(EncodeAdaptersChanged(most));
+  ASSERT_TRUE(message.ok()) << message.status() << ": and it fits a frame";
+  EXPECT_EQ(std::get<AdaptersChanged>(*message).adapters, most.adapters);
+  EXPECT_EQ(std::get<AdaptersChanged>(*message).held, most.held);
+  pb::WorkerFrame frame;
+  for (int i = 0; i <= kMaxHeldAdapters; ++i) frame.mutable_adapters_changed()->add_held(kDigest);
+  EXPECT_FALSE(DecodeWorkerFrame(frame.SerializeAsString()).ok());
+  frame.mutable_adapters_changed()->clear_held();
+  frame.mutable_adapters_changed()->add_held("x");
+  EXPECT_FALSE(DecodeWorkerFrame(frame.SerializeAsString()).ok());
+  frame.mutable_adapters_changed()->clear_held();
+  frame.mutable_adapters_changed()->add_adapters()->set_name("a:b");
+  EXPECT_FALSE(DecodeWorkerFrame(frame.SerializeAsString()).ok());
+  EXPECT_TRUE(CheckServedAdapters({{"a", kDigest, "base", 1}}, {"base"}).ok());
+  EXPECT_FALSE(CheckServedAdapters({{"base", kDigest, "base", 1}}, {"base"}).ok());
+  EXPECT_FALSE(CheckServedAdapters({{"a", kDigest, "other", 1}}, {"base"}).ok());
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "common/utf8.h"
 #include "router/core/result.h"
-#include "router/core/utf8.h"
 
 namespace quire {
 namespace {

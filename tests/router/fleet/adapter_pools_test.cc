@@ -83,6 +83,46 @@ TEST_F(AdapterPoolsTest, AnAdapterStaysKnownWhileItsWorkerIsAway) {
   fleet_.CheckInvariants();
 }
 
+TEST_F(AdapterPoolsTest, AChangeAddsNamesAndForgetsThoseThatNobodyHas) {
+  const WorkerIndex a = AddReady(HelloWith("a", {{"sql", kOne, "base", 4}}));
+  const WorkerIndex b = AddReady(HelloWith("b", {{"sql", kOne, "base", 4}}));
+  fleet_.AdaptersChanged(a, {{{"sql", kTwo, "base", 4}, {"new", kTwo, "base", 4}}, {kOne}}, 7);
+  fleet_.CheckInvariants();
+  std::vector<PoolCapacity> sql = fleet_.PoolsOf("sql");
+  ASSERT_EQ(sql.size(), 2u) << "half of the workers have it";
+  EXPECT_EQ(sql[0].ready_rows, 8u) << "a worker that holds the old content gets no new requests";
+  EXPECT_EQ(sql[1].ready_rows, 8u);
+  EXPECT_TRUE(Holds(fleet_.view(a).adapters, kOne)) << "but those that were given it";
+  EXPECT_EQ(fleet_.PoolsOf("new").size(), 1u);
+  fleet_.AdaptersChanged(b, {{{"sql", kTwo, "base", 4}}, {}}, 8);
+  sql = fleet_.PoolsOf("sql");
+  ASSERT_EQ(sql.size(), 1u);
+  EXPECT_EQ(sql[0].ready_rows, 16u);
+  EXPECT_FALSE(Holds(fleet_.view(b).adapters, kOne));
+  fleet_.AdaptersChanged(a, {{}, {kOne, kTwo}}, 9);
+  EXPECT_TRUE(fleet_.PoolsOf("new").empty()) << "it is unknown from now on";
+  EXPECT_EQ(fleet_.PoolsOf("sql")[0].ready_rows, 8u);
+  fleet_.Detached(b, "gone", 2);
+  fleet_.AdaptersChanged(a, {{}, {}}, 10);
+  EXPECT_EQ(fleet_.PoolsOf("sql").size(), 1u) << "the other worker may come back with it";
+  ASSERT_TRUE(fleet_.Attached(b, HelloWith("b", {}), 11).ok());
+  EXPECT_TRUE(fleet_.PoolsOf("sql").empty()) << "and does not";
+  EXPECT_EQ(fleet_.PoolsOf("base").size(), 1u);
+  fleet_.CheckInvariants();
+}
+
+TEST_F(AdapterPoolsTest, AChangePastTheLimitOfPoolsLeavesTheWorkerInUse) {
+  const WorkerIndex worker = AddReady(HelloWith("a", {}));
+  AdaptersChanged changed;
+  for (int i = 0; i < 4; ++i) changed.adapters.push_back({std::to_string(i), kOne, "base", 4});
+  fleet_.AdaptersChanged(worker, changed, 7);
+  EXPECT_EQ(fleet_.pools().size(), 4u);
+  EXPECT_EQ(fleet_.PoolsOf("2").size(), 1u);
+  EXPECT_TRUE(fleet_.PoolsOf("3").empty());
+  EXPECT_EQ(fleet_.worker(worker).phase, WorkerPhase::kReady);
+  fleet_.CheckInvariants();
+}
+
 TEST_F(AdapterPoolsTest, AModelsNameIsNoAdapters) {
   AddReady(HelloWith("a", {{"sql", kOne, "base", 4}}));
   AddReady(HelloWith("b", {}, "m2", "sql"));

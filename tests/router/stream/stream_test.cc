@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "router/core/utf8.h"
+#include "common/utf8.h"
 #include "router/stream/choice_stream.h"
 #include "router/stream/stop_matcher.h"
 #include "tests/router/support/fake_text.h"

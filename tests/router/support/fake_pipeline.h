@@ -41,7 +41,12 @@ class FakePipeline : public Pipeline {
   uint64_t window = 16;
   std::vector<ModelEntry> adapters;  // listed besides its model
   std::shared_ptr<const ModelText> text = std::make_shared<FakeText>();
-  std::optional<ApiError> text_problem;  // instead of it
+  std::optional<ApiError> text_problem;   // instead of it
+  std::vector<AdapterAsk> orders;         // about adapters, in order
+  std::optional<ApiError> order_end;      // of each, later; none: success
+  std::optional<ApiError> order_refusal;  // of each, at once
+  bool orders_wait = false;               // they do not end
+  int orders_left = 0;                    // whose client has gone, or that have ended
   bool ready = true;
   bool healthy = true;
   bool draining = false;
@@ -121,6 +126,18 @@ class FakePipeline : public Pipeline {
     std::string text;
     for (const TokenId id : ids) text += static_cast<char>(id);
     Later([done = std::move(done), text] { done(text); });
+  }
+
+  Result<std::unique_ptr<AdapterTask>> OrderAdapters(AdapterAsk ask, AdapterDone done) override {
+    if (order_refusal) return *order_refusal;
+    struct Task final : AdapterTask {
+      explicit Task(FakePipeline& pipeline) : owner(pipeline) {}
+      ~Task() override { ++owner.orders_left; }
+      FakePipeline& owner;
+    };
+    orders.push_back(std::move(ask));
+    if (!orders_wait) Later([this, done = std::move(done)] { done(order_end); });
+    return std::unique_ptr<AdapterTask>(std::make_unique<Task>(*this));
   }
 
   bool Ready() const override { return ready && !draining; }

@@ -33,7 +33,7 @@ class Worker {
         epoch_(++last_epoch),
         draw_(shared.scenario.seed * 77 + epoch_),
         masks_({.vocab_size = shared.scenario.engine.vocab_size}),
-        adapters_(test::TagAdapterTable(static_cast<int>(epoch_ % test::kTagAdapters))),
+        adapters_(test::TagAdapterTable(static_cast<int>(epoch_ % test::kTagAdapters), 1)),
         runner_(RunnerOptions()),
         engine_(MakeEngineOptions(), runner_, progress_),
         driver_(engine_, progress_, shared.world.executor(),
@@ -53,6 +53,10 @@ class Worker {
     hub_.LimitUnsentHashes(shared.scenario.max_unsent_hashes);
     hub_.SetEpochSource([this] { return Epoch(epoch_); });
     driver_.SetObserver([this](const EngineOutput& output) {
+      for (const AdapterPlaced& placed : output.adapters) {
+        moved_ += !placed.evicted.empty();
+        if (placed.slot < 0) shared_.Violate("an adapter finds no slot, and one is always idle");
+      }
       LookAtTheDevice(output);
       if (!output.device_lost) LookAtTheCache(output);
     });
@@ -87,6 +91,20 @@ class Worker {
     if (progress_.running_since_us.load() == 0 || runner_.Lost()) return;
     shared_.coverage.Add("failed steps");
     runner_.program().FailNextRun(&shared_.failed_seeds);
+  }
+  // Another adapter takes the place of the one that nothing uses and that was asked for the longest
+  // time ago; those that requests name are put back at once, wherever there is room.
+  void MoveAdapters() {
+    const std::string other(64, ++moves_ % 2 == 0 ? 'x' : 'y');
+    std::vector<std::string> named;
+    for (int i = 0; i < test::kTagAdapters; ++i) named.push_back(test::TagAdapterDigest(i));
+    const auto place = [this](const std::string& digest, const std::vector<std::string>& kept) {
+      const uint64_t salt = test::TagAdapterSalt(digest);
+      AdapterCommand command{0, digest, std::make_shared<test::TagAdapterWeights>(salt), kept, {}};
+      if (!driver_.TryPush(std::move(command))) shared_.Violate("the engine's queue is full");
+    };
+    place(other, {});
+    for (const std::string& digest : named) place(digest, named);
   }
   void Drain(Micros grace) {
     hub_.Drain(shared_.Now() + grace, [this](bool clean) {
@@ -228,6 +246,7 @@ class Worker {
   void Count() {
     const EngineTotals& totals = engine_.totals();
     Coverage& coverage = shared_.coverage;
+    coverage.Add("adapters moved", moved_);
     coverage.Add("steps", totals.steps);
     coverage.Add("attempts", totals.attempts);
     coverage.Add("preemptions", totals.scheduler.preemptions);
@@ -265,6 +284,8 @@ class Worker {
   RpcMetrics rpc_metrics_;
   AttachHub hub_;
   bool drained_ = false;
+  uint64_t moves_ = 0;
+  uint64_t moved_ = 0;  // adapters that gave way
   uint64_t records_ = 0;
   uint64_t preemptions_ = 0;
   AttemptUsage sum_;
@@ -285,6 +306,7 @@ class Life {
       routers_.back()->Start();
     }
     for (const FaultPlan& fault : scenario.faults) Plan(fault);
+    for (const Micros at : scenario.adapter_moves) At(at, [this] { worker_->MoveAdapters(); });
     if (scenario.drains_at >= 0) At(scenario.drains_at, [this] { Drain(); });
   }
 

@@ -245,6 +245,15 @@ void DrawDrafts(Scenario& scenario) {
   scenario.wrong_drafts = draw.OneIn(8) ? 0 : static_cast<uint64_t>(draw.From(2, 9));
 }
 
+// The same.
+void DrawAdapterMoves(Scenario& scenario) {
+  Draw draw(scenario.seed * 37 + 41);
+  if (draw.OneIn(2)) return;
+  for (int64_t i = draw.From(1, 8); i > 0; --i) {
+    scenario.adapter_moves.push_back(draw.From(0, draw.OneIn(2) ? 50 : 400) * kMilli);
+  }
+}
+
 FollowPlan DrawFollow(Draw& draw) {
   FollowPlan plan;
   plan.wants_events = !draw.OneIn(4);
@@ -292,6 +301,7 @@ Scenario DrawScenario(uint64_t seed) {
   }
   DrawLostDevices(scenario);
   DrawDrafts(scenario);
+  DrawAdapterMoves(scenario);
   return scenario;
 }
 

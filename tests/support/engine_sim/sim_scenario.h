@@ -79,7 +79,8 @@ struct Scenario {
   Micros step_token_us = 0;
   std::vector<RequestPlan> requests;
   std::vector<FaultPlan> faults;
-  Micros drains_at = -1;  // −1: never
+  std::vector<Micros> adapter_moves;  // when adapters that nothing uses may change their slots
+  Micros drains_at = -1;              // −1: never
   Micros drain_grace = 0;
 };
 

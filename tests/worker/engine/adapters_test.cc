@@ -133,5 +133,81 @@ TEST_F(AdaptersTest, TheMetricsNameThoseInUse) {
   EXPECT_NE(metrics.Render().find(info + "\",waiting_lora_adapters=\"\"}"), std::string::npos);
 }
 
+class AdapterSlotsInUse : public AdaptersTest {
+ protected:
+  AdapterPlaced Place(Harness& harness, const std::string& digest,
+                      const std::vector<std::string>& kept = {},
+                      const std::vector<std::string>& named = {}) {
+    const auto weights = std::make_shared<TagAdapterWeights>(TagAdapterSalt(digest));
+    harness.Apply(AdapterCommand{++number_, digest, weights, kept, named});
+    const std::vector<AdapterPlaced> placed = harness.Once().adapters;
+    EXPECT_EQ(placed.size(), 1u);
+    if (placed.size() != 1) return {};
+    EXPECT_EQ(placed[0].number, number_);
+    return placed[0];
+  }
+  std::vector<TokenId> Alone(const std::string& adapter) {
+    Harness harness(options_);
+    harness.Send(AskFor(harness, 1, adapter));
+    harness.RunFor(0);
+    return harness.answer(1).tokens;
+  }
+
+  const std::string other_ = std::string(64, 'x');
+  uint64_t number_ = 0;
+};
+
+TEST_F(AdapterSlotsInUse, AnotherAdapterTakesTheSlotThatNothingUses) {
+  const std::vector<TokenId> alone = Alone(all_[1]);
+  Harness harness(options_);
+  harness.Send(AskFor(harness, 1, all_[1]));
+  harness.Once();
+  EXPECT_EQ(Place(harness, other_, {all_[2]}).slot, -1) << "one is in use, one is kept";
+  const AdapterPlaced placed = Place(harness, other_);
+  EXPECT_EQ(placed.evicted, all_[2]);
+  EXPECT_GE(placed.slot, 0);
+  harness.Send(AskFor(harness, 2, all_[2]));
+  harness.Send(AskFor(harness, 3, other_));
+  EXPECT_EQ(Place(harness, all_[2]).slot, -1) << "both are in use";
+  harness.RunFor(0);
+  EXPECT_EQ(harness.answer(1).tokens, alone) << "a running answer keeps its adapter";
+  ASSERT_EQ(harness.answer(2).refused.size(), 1u);
+  EXPECT_EQ(harness.answer(2).refused[0].code, RefusalCode::kNotReady);
+  EXPECT_EQ(harness.answer(3).tokens.size(), 12u);
+  EXPECT_NE(harness.answer(3).tokens, alone);
+  // Now both are idle: the one that was asked for first gives way.
+  harness.now_us += 1000;
+  harness.Send(AskFor(harness, 5, other_));
+  harness.RunFor(0);
+  EXPECT_EQ(Place(harness, all_[2]).evicted, all_[1]);
+  harness.Send(AskFor(harness, 4, all_[2]));
+  harness.RunFor(0);
+  EXPECT_EQ(harness.answer(4).tokens, Alone(all_[2])) << "another slot, the same answer";
+  harness.ExpectBooksBalance();
+}
+
+TEST_F(AdapterSlotsInUse, WhatHasNoNameGoesFirstAndWhatIsHeldStays) {
+  Harness harness(options_);
+  EXPECT_EQ(Place(harness, all_[1]).evicted, "") << "it is held";
+  // The first was touched last, and has no name any more.
+  EXPECT_EQ(Place(harness, other_, {}, {all_[2]}).evicted, all_[1]);
+}
+
+TEST_F(AdapterSlotsInUse, AWaitingRequestAndAPausedOneKeepTheirSlot) {
+  options_.engine.max_num_seqs = 1;
+  Harness harness(options_);
+  Submit paused = AskFor(harness, 1, all_[1]);
+  paused.initial_window = 3;
+  harness.Send(paused);
+  harness.RunFor(0);
+  harness.Send(AskFor(harness, 2, all_[2]));
+  EXPECT_EQ(Place(harness, other_).slot, -1);
+  harness.Cancel(1);
+  harness.now_us += 1000;
+  harness.RunFor(0);
+  EXPECT_EQ(harness.answer(2).tokens, Alone(all_[2]));
+  EXPECT_EQ(Place(harness, other_).evicted, all_[1]);
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -16,7 +16,7 @@ TEST_F(GrpcServerTest, FramesGoBothWaysUpToTheLimitAndTheEndIsInOrder) {
   pb::WorkerFrame back;
   for (const size_t size : {size_t{10}, size_t{100000}, kMaxFrameBytes - 64}) {
     pb::RouterFrame frame;
-    frame.mutable_snapshot_request();  // field 7 of a RouterFrame is unknown to a WorkerFrame
+    frame.mutable_heartbeat();  // field 8 of a RouterFrame is unknown to a WorkerFrame
     frame.GetReflection()->MutableUnknownFields(&frame)->AddLengthDelimited(99,
                                                                             std::string(size, 'x'));
     ASSERT_TRUE(stream->Write(frame));

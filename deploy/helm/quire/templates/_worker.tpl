@@ -248,11 +248,14 @@ spec:
 {{- if $w.blockSize }}
 - --block-size={{ int $w.blockSize }}
 {{- end }}
-{{- with $w.adapters.modules }}
+{{- if or $w.adapters.modules $w.adapters.dir }}
 - --enable-lora
-- --max-loras={{ len . }}
+- --max-loras={{ int (coalesce $w.adapters.maxLoras (ternary 8 (len $w.adapters.modules) (not (empty $w.adapters.dir)))) }}
 - --max-lora-rank={{ int $w.adapters.maxRank }}
-{{- range $name, $folder := . }}
+{{- with $w.adapters.dir }}
+- {{ printf "--lora-dir=%s" . | quote }}
+{{- end }}
+{{- range $name, $folder := $w.adapters.modules }}
 - {{ printf "--lora-modules=%s=%s" $name $folder | quote }}
 {{- end }}
 {{- end }}

@@ -1,4 +1,4 @@
-// UTF-8 at the edge of the router: checks whether it is valid, and replaces what is not.
+// UTF-8: checks whether it is valid, and replaces what is not.
 //
 // Pure functions; any thread.
 #pragma once
