@@ -104,7 +104,7 @@ void HttpSession::ReadOrigin() {
 
 void HttpSession::RefuseForOperators() {
   std::string_view why =
-      "the fleet is for operators: start the router with --admin-port and --admin-token-file, and "
+      "this is for operators: start the router with --admin-port and --admin-token-file, and "
       "bring that token";
   if (access_ == Access::kMetrics) {
     why =

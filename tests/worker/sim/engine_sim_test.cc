@@ -91,7 +91,8 @@ TEST(EngineSim, EveryPromiseIsKeptUnderEverySeed) {
                            "refused 9",
                            "refused 10",
                            "scored prompts",
-                           "scored in parts"}) {
+                           "scored in parts",
+                           "adapters moved"}) {
     EXPECT_GE(coverage.counts[what], 20u) << what;
   }
 }
