@@ -55,8 +55,10 @@ config::Description Says(const std::vector<std::string>& names, bool with_bool) 
   repeated.name = "served-model-name";
   repeated.target = &list;
   schema.Add(repeated);
-  repeated.name = "lora-modules";
-  if (with_bool) schema.Add(repeated);
+  for (const char* name : {"lora-modules", "lora-dir"}) {
+    repeated.name = name;
+    if (with_bool) schema.Add(repeated);
+  }
   std::vector<std::string> keys;
   if (!with_bool) schema.Add({.name = "api-key", .target = &keys, .secret = true});
   std::string collector;
@@ -125,6 +127,7 @@ TEST(ServePlan, SeveralModelsAreLoadedWhenTheyAreAskedFor) {
       {{"demo", "demo"}, "has the name of another one"},
       {{"demo", more, "--workers=2"}, "--workers: several models"},
       {{"demo", more, "--lora-modules=a=/a"}, "--lora-modules: adapters go with one MODEL"},
+      {{"demo", more, "--lora-dir=/a"}, "--lora-dir: adapters go with one MODEL"},
       {{"--models-dir=" + plans.folder.path() + "/empty"}, "holds no model"},
   };
   for (const auto& [args, message] : wrong) {

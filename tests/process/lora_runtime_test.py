@@ -1,5 +1,5 @@
-"""LoRA adapters of a running `quire serve`: loaded, replaced and unloaded by orders and by --lora-dir, beside streams that
-notice nothing."""
+"""LoRA adapters of a running `quire serve`: loaded, replaced and unloaded by orders and by --lora-dir, beside streams
+that notice nothing."""
 import hashlib
 import json
 import os
@@ -33,7 +33,8 @@ def made(tmp_path_factory):
 def texts(made):
     """What the model and each adapter write, alone."""
     names = ("one", "two", "three", "four")
-    with Server("--enable-lora", "--max-loras=4", *(f"--lora-modules={name}={made / name}" for name in names)) as server:
+    modules = [f"--lora-modules={name}={made / name}" for name in names]
+    with Server("--enable-lora", "--max-loras=4", *modules) as server:
         found = {name: (text_of(server, name), stream_of(server, name)) for name in ("demo", *names)}
     expect(len({text for text, _ in found.values()}) == 5, f"each writes its own: {found}")
     return found
@@ -240,8 +241,8 @@ def test_with_keys_operators_alone_give_orders_and_paths_lie_in_the_folder(made,
         def ask(key, path, name="sql"):
             connection = server.connection()
             body = {"lora_name": name, "lora_path": str(path)}
-            connection.request("POST", "/v1/load_lora_adapter", json.dumps(body),
-                               {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})})
+            headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+            connection.request("POST", "/v1/load_lora_adapter", json.dumps(body), headers)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         for key in (None, client, "wrong-key-0123456789"):
@@ -254,8 +255,35 @@ def test_with_keys_operators_alone_give_orders_and_paths_lie_in_the_folder(made,
 
 
 def test_wrong_folders_and_flags_end_the_start_with_one_line(tmp_path):
+    ranks = "--tensor-parallel-size"
     for args, needle in ((("--enable-lora", f"--lora-dir={tmp_path / 'none'}"), "--lora-dir"),
                          ((f"--lora-dir={tmp_path}",), "--enable-lora"),
-                         (("--enable-lora", f"--lora-dir={tmp_path}", "--tensor-parallel-size=2"), "--tensor-parallel-size")):
+                         (("--enable-lora", f"--lora-dir={tmp_path}", f"{ranks}=2"), ranks)):
         output = refusal(*args)
         expect(needle in output, f"{args}: {output}")
+
+
+def test_an_order_reaches_all_workers_and_streams_outlive_one_of_them(made, texts):
+    ready = 'quire_router_model_ready_workers{model="sql"}'
+    with Server("--enable-lora", "--workers=2", "--max-loras=2") as server:
+        base = 'quire_router_model_ready_workers{model="demo"}'
+        server.wait_until(lambda: metric(server, base) == 2, "both workers are there")
+        expect(load(server, "sql", made / "one")[0] == 200, "loaded at both")
+        server.wait_until(lambda: metric(server, ready) == 2, "both give it the name")
+        answers = []
+
+        def stream():
+            answers.append(stream_of(server, "sql"))
+        running = [threading.Thread(target=stream) for _ in range(6)]
+        for thread in running:
+            thread.start()
+        server.wait_until(lambda: (metric(server, "quire_router_accepted_tokens_total") or 0) > 20, "they are under way")
+        os.kill(server.children("quire-worker")[0], signal.SIGKILL)
+        for thread in running:
+            thread.join()
+        expect(answers == [texts["one"][1]] * 6, "each goes on with the adapter that began it")
+        server.wait_until(lambda: (metric(server, base), metric(server, ready)) == (2, 1),
+                          "a new worker is there, without what was loaded by order")
+        expect(load(server, "sql", made / "one")[0] == 200, "the new one loads it, the other has it")
+        server.wait_until(lambda: metric(server, ready) == 2, "both again")
+        expect(load(server, "sql", made / "one")[0] == 400, "now it is loaded already")
