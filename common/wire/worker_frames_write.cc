@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/utf8.h"
 #include "common/wire/worker_frames.h"
 #include "quire/v1/worker.pb.h"
 
@@ -296,7 +297,8 @@ std::string EncodeAdapterResult(const AdapterResult& result) {
   pb::AdapterResult* to = frame.mutable_adapter_result();
   to->set_number(result.number);
   to->set_verdict(static_cast<pb::AdapterVerdict>(result.verdict));
-  to->set_message(CutCopy(result.message));
+  // It may quote a file: for a string that is not UTF-8 a router refuses the whole frame.
+  to->set_message(ValidUtf8(Cut(result.message)));
   to->set_digest(result.digest);
   to->set_retry_after_ms(result.retry_after_ms);
   return Bytes(frame);

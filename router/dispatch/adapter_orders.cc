@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/utf8.h"
 
 namespace quire {
 namespace {
@@ -16,7 +17,7 @@ std::string OneLine(std::string text) {
   if (text.size() > kMaxReasonBytes) text.resize(kMaxReasonBytes);
   std::ranges::replace_if(
       text, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, '?');
-  return text;
+  return ValidUtf8(text);
 }
 
 ApiCode CodeOf(AdapterVerdict verdict) {

@@ -155,6 +155,13 @@ TEST(AdapterFrames, AResultComesThroughAndAnUnknownVerdictIsAFailure) {
   EXPECT_FALSE(DecodeWorkerFrame(frame.SerializeAsString()).ok());
 }
 
+TEST(AdapterFrames, AMessageThatIsNotUtf8CostsNoFrame) {
+  AdapterResult result{9, AdapterVerdict::kInvalid, "tensor \xff\xc3", kDigest, 0};
+  const auto message = DecodeWorkerFrame(EncodeAdapterResult(result));
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(std::get<AdapterResult>(*message).message, "tensor \xef\xbf\xbd\xef\xbf\xbd");
+}
+
 TEST(AdapterFrames, AChangeComesThroughWholeAndIsLimited) {
   AdaptersChanged most;
   for (int i = 0; i < kMaxServedAdapters; ++i) {
