@@ -45,6 +45,14 @@ size_t AsciiSize(std::string_view bytes) {
 
 }  // namespace
 
+std::string OnOneLine(std::string_view text, size_t most) {
+  std::string line(text.substr(0, most));
+  std::replace_if(
+      line.begin(), line.end(),
+      [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, '?');
+  return ValidUtf8(line) + (text.size() > most ? "…" : "");
+}
+
 bool IsVisibleAscii(std::string_view bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](char c) { return c > ' ' && c <= '~'; });
 }

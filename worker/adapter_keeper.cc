@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/utf8.h"
 #include "common/wire/worker_frames.h"
 #include "worker/adapter_setup.h"
 
@@ -11,13 +12,8 @@ namespace {
 
 constexpr size_t kMaxShownBytes = 600;
 
-// One line, whatever a path or a file has put into it.
-std::string OneLine(std::string text) {
-  if (text.size() > kMaxShownBytes) text = text.substr(0, kMaxShownBytes) + "…";
-  std::ranges::replace_if(
-      text, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, '?');
-  return text;
-}
+// Whatever a path or a file has put into it.
+std::string OneLine(std::string_view text) { return OnOneLine(text, kMaxShownBytes); }
 
 }  // namespace
 
@@ -202,7 +198,7 @@ AdapterKeeper::Verdict AdapterKeeper::Serve(Job& job) {
 
 void AdapterKeeper::Finish(Verdict verdict) {
   Job job = *std::exchange(running_, std::nullopt);
-  verdict.second = OneLine(std::move(verdict.second));
+  verdict.second = OneLine(verdict.second);
   NoteEnd(job, verdict);
   if (!job.desired()) {
     AdapterResult result{job.order.number, verdict.first, verdict.second, "", 0};

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "common/ascii.h"
-#include "common/dialect/body.h"
 #include "common/dialect/scan.h"
+#include "common/dialect/tag_body.h"
 
 namespace quire::dialect {
 namespace {
@@ -115,21 +115,11 @@ class Elements {
   size_t at_ = 0;
 };
 
-class NestedCall : public Body {
+class NestedCall : public TagBody {
  public:
   explicit NestedCall(const BodySetting& setting)
-      : Body(setting), form_(setting.dialect.tagged), name_end_{form_.name_end} {
+      : TagBody(setting), form_(setting.dialect.tagged), name_end_{form_.name_end} {
     for (const Mark& mark : dialect_.closers) closers_.push_back(mark.text);
-  }
-
-  Verdict Take(std::string_view& text, bool more) override {
-    while (!text.empty() && state_ != State::kDone) {
-      waits_ = false;
-      const Verdict verdict = Part(text, more);
-      if (verdict == Verdict::kFailed) return verdict;
-      if (waits_) return Verdict::kMore;
-    }
-    return state_ == State::kDone ? Verdict::kDone : Verdict::kMore;
   }
 
   bool TakeSpecial(std::string_view) override { return false; }
@@ -147,7 +137,9 @@ class NestedCall : public Body {
  private:
   enum class State : uint8_t { kName, kBetween, kKey, kValue, kTag, kDone };
 
-  Verdict Part(std::string_view& text, bool more) {
+  bool done() const override { return state_ == State::kDone; }
+
+  Verdict Part(std::string_view& text, bool more) override {
     switch (state_) {
       case State::kName:
         return Name(text, more);
@@ -165,20 +157,13 @@ class NestedCall : public Body {
     return Verdict::kMore;
   }
 
-  std::string_view name() const { return Trim(name_, " \t\r\n\""); }
-
-  bool BeginNamed() {
-    if (name().find_first_of(" \t\r\n<>{}") != std::string_view::npos) return false;
-    state_ = State::kBetween;
-    return Begin(name());
-  }
-
   Verdict Name(std::string_view& text, bool more) {
     const Match end = MatchAt(text, name_end_, more);
     waits_ = end.kind == Match::Kind::kMaybe;
     if (waits_) return Verdict::kMore;
     if (end.kind == Match::Kind::kMark) {
       if (!BeginNamed()) return Verdict::kFailed;
+      state_ = State::kBetween;
       text.remove_prefix(form_.name_end.size());
       return Verdict::kMore;
     }
@@ -225,12 +210,8 @@ class NestedCall : public Body {
   }
 
   void BeginValue() {
-    out_.Arguments((any_ ? ", " : "{") + Quoted(key_) + ": ");
-    any_ = true;
     types_here_ = types_.Find(name(), key_);
-    streams_ = types_here_ != nullptr && types_here_->types == kString;
-    if (streams_) out_.Arguments("\"");
-    value_.clear();
+    BeginValueOf(key_, types_here_ != nullptr && types_here_->types == kString);
     depth_ = 0;
     state_ = State::kValue;
   }
@@ -275,23 +256,6 @@ class NestedCall : public Body {
     return Verdict::kMore;
   }
 
-  void Put(std::string_view text) {
-    if (!streams_ && value_.size() + text.size() > out_.limits().max_argument_bytes) {
-      streams_ = true;  // too long to be looked at: a string
-      std::string begun = Quoted(value_);
-      begun.pop_back();
-      out_.Arguments(begun);
-      value_.clear();
-    }
-    if (!streams_) {
-      value_ += text;
-      return;
-    }
-    std::string escaped;
-    AppendEscaped(text, escaped);
-    out_.Arguments(escaped);
-  }
-
   void EndValue() {
     state_ = State::kBetween;
     if (streams_) return out_.Arguments("\"");
@@ -301,12 +265,9 @@ class NestedCall : public Body {
 
   const TaggedKeys& form_;
   State state_ = State::kName;
-  bool waits_ = false;
-  bool any_ = false;      // a key has been read
-  bool streams_ = false;  // the value is a string and goes out as it comes
-  int64_t depth_ = 0;     // of elements inside the value
+  int64_t depth_ = 0;  // of elements inside the value
   const ValueTypes* types_here_ = nullptr;
-  std::string name_, key_, tag_, value_;
+  std::string key_, tag_;
   const std::string_view name_end_[1];
   std::vector<std::string_view> closers_;
 };

@@ -2,31 +2,22 @@
 #include <algorithm>
 
 #include "common/ascii.h"
-#include "common/dialect/body.h"
 #include "common/dialect/scan.h"
+#include "common/dialect/tag_body.h"
 
 namespace quire::dialect {
 namespace {
 
-class TaggedCall : public Body {
+class TaggedCall : public TagBody {
  public:
-  explicit TaggedCall(const BodySetting& setting) : Body(setting), form_(setting.dialect.tagged) {
+  explicit TaggedCall(const BodySetting& setting)
+      : TagBody(setting), form_(setting.dialect.tagged) {
     name_ends_ = {form_.name_end.empty() ? "\n" : form_.name_end, form_.key_open};
     for (const Mark& mark : dialect_.closers) name_ends_.push_back(mark.text);
     between_ = {form_.key_open};
     for (const Mark& mark : dialect_.closers) between_.push_back(mark.text);
     value_ends_ = {form_.value_end};
     if (form_.newlines) value_ends_.insert(value_ends_.end(), between_.begin(), between_.end());
-  }
-
-  Verdict Take(std::string_view& text, bool more) override {
-    while (!text.empty() && state_ != State::kDone) {
-      waits_ = false;
-      const Verdict verdict = Part(text, more);
-      if (verdict == Verdict::kFailed) return verdict;
-      if (waits_) return Verdict::kMore;
-    }
-    return state_ == State::kDone ? Verdict::kDone : Verdict::kMore;
   }
 
   // A tag may be a special token of this tokenizer.
@@ -56,7 +47,9 @@ class TaggedCall : public Body {
  private:
   enum class State : uint8_t { kName, kBetween, kKey, kAttribute, kValueOpen, kValue, kDone };
 
-  Verdict Part(std::string_view& text, bool more) {
+  bool done() const override { return state_ == State::kDone; }
+
+  Verdict Part(std::string_view& text, bool more) override {
     switch (state_) {
       case State::kName:
         return Name(text, more);
@@ -76,13 +69,6 @@ class TaggedCall : public Body {
     return Verdict::kMore;
   }
 
-  bool BeginNamed() {
-    const std::string_view name = Trim(name_, " \t\r\n\"");
-    if (name.find_first_of(" \t\r\n<>{}") != std::string_view::npos) return false;
-    state_ = State::kBetween;
-    return Begin(name);
-  }
-
   Verdict Name(std::string_view& text, bool more) {
     const Match end = MatchAt(text, name_ends_, more);
     waits_ = end.kind == Match::Kind::kMaybe;
@@ -90,6 +76,7 @@ class TaggedCall : public Body {
     const bool blank_line = end.index == 0 && form_.name_end.empty() && Trim(name_, " \n").empty();
     if (end.kind == Match::Kind::kMark && !blank_line) {
       if (!BeginNamed()) return Verdict::kFailed;
+      state_ = State::kBetween;
       if (end.index == 0) text.remove_prefix(name_ends_[0].size());
       return Verdict::kMore;
     }
@@ -166,20 +153,14 @@ class TaggedCall : public Body {
 
   void BeginValue() {
     const std::string_view key = Trim(key_, " \t\r\n");
-    out_.Arguments((any_ ? ", " : "{") + Quoted(key) + ": ");
-    any_ = true;
     types_here_ = types_.Of(name(), key);
     raw_ = form_.typed && attribute_.find("\"false\"") != std::string::npos;
-    streams_ = !raw_ && (types_here_ == 0 || types_here_ == kString ||
-                         (form_.typed && attribute_.find("\"true\"") != std::string::npos));
-    if (streams_) out_.Arguments("\"");
-    value_.clear();
+    BeginValueOf(key, !raw_ && (types_here_ == 0 || types_here_ == kString ||
+                                (form_.typed && attribute_.find("\"true\"") != std::string::npos)));
     at_start_ = true;
     newline_ = false;
     state_ = State::kValue;
   }
-
-  std::string_view name() const { return Trim(name_, " \t\r\n\""); }
 
   Verdict Value(std::string_view& text, bool more) {
     const char c = text.front();
@@ -216,24 +197,6 @@ class TaggedCall : public Body {
     return newline_ || at_start_ || line_start_ ? all : all.first(1);
   }
 
-  void Put(std::string_view text) {
-    if (!streams_ && value_.size() + text.size() > out_.limits().max_argument_bytes) {
-      streams_ = true;  // too long to be looked at: a string
-      raw_ = false;
-      std::string begun = Quoted(value_);
-      begun.pop_back();
-      out_.Arguments(begun);
-      value_.clear();
-    }
-    if (!streams_) {
-      value_ += text;
-      return;
-    }
-    std::string escaped;
-    AppendEscaped(text, escaped);
-    out_.Arguments(escaped);
-  }
-
   void EndValue() {
     state_ = State::kBetween;
     if (streams_) {
@@ -248,15 +211,12 @@ class TaggedCall : public Body {
 
   const TaggedKeys& form_;
   State state_ = State::kName;
-  bool waits_ = false;
-  bool any_ = false;         // a key has been read
   bool raw_ = false;         // the value says that it is JSON
-  bool streams_ = false;     // the value is a string and goes out as it comes
   bool at_start_ = false;    // of the value
   bool line_start_ = false;  // behind the value's first newline
   bool newline_ = false;     // held back: it may belong to the end mark
   TypeSet types_here_ = 0;
-  std::string name_, key_, attribute_, value_;
+  std::string key_, attribute_;
   std::vector<std::string_view> name_ends_, between_, value_ends_;
 };
 

@@ -12,14 +12,6 @@ namespace {
 constexpr size_t kMaxReasonBytes = 600;  // of one worker
 constexpr size_t kMaxReasons = 4;        // different ones that an answer names
 
-// A worker's words, on one line.
-std::string OneLine(std::string text) {
-  if (text.size() > kMaxReasonBytes) text.resize(kMaxReasonBytes);
-  std::ranges::replace_if(
-      text, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, '?');
-  return ValidUtf8(text);
-}
-
 ApiCode CodeOf(AdapterVerdict verdict) {
   switch (verdict) {
     case AdapterVerdict::kInvalid:
@@ -104,7 +96,7 @@ void AdapterOrders::Answered(WorkerIndex worker, const AdapterResult& result) {
   for (Answer& answer : found->second.answers) {
     if (answer.worker != worker || answer.result) continue;
     answer.result = result;
-    answer.result->message = OneLine(result.message);
+    answer.result->message = OnOneLine(result.message, kMaxReasonBytes);
   }
   EndIfComplete(result.number);
 }

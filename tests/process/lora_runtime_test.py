@@ -79,7 +79,7 @@ def metric(server, name):
 def test_adapters_come_and_go_while_streams_run(made, texts):
     with Server("--enable-lora", "--max-loras=3", "--max-lora-rank=8") as server:
         expect(names(server) == {"demo"}, names(server))
-        expect(status_of(server, "sql") == 404, "nobody has it")
+        expect(status_of(server, "sql") == 404, "no worker has it")
         answers = {}
 
         def stream(model):
@@ -115,7 +115,7 @@ def test_running_answers_keep_what_they_began_with(made, texts):
         expect(load(server, "sql", made / "two", load_inplace=True)[0] == 200, "replaced under it")
         expect(text_of(server, "sql") == texts["two"][0], "new requests get the new content")
         expect(unload(server, "sql")[0] == 200, "unloaded under it")
-        expect(status_of(server, "sql") == 404, "and nobody new gets it")
+        expect(status_of(server, "sql") == 404, "and no new request gets it")
         expect(load(server, "more", made / "three")[0] == 200, "the slot of the content that nothing uses")
         expect(joined(events + list(old)) == texts["one"][1], "the answer goes on to its end with what began it")
         expect(text_of(server, "more") == texts["three"][0], "and the other one is what it is")

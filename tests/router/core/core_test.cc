@@ -46,6 +46,12 @@ TEST(Utf8, BrokenBytesAreShownAsReplacements) {
   }
 }
 
+TEST(Utf8, ForeignTextIsPutOnOneLine) {
+  EXPECT_EQ(OnOneLine("a\nb\x7f", 4), "a?b?");
+  EXPECT_EQ(OnOneLine("abcde", 4), "abcd…");
+  EXPECT_EQ(OnOneLine("ab\xC3\xA9", 3), "ab\xEF\xBF\xBD…") << "cut inside a character";
+}
+
 TEST(Utf8, HeadersHoldVisibleAsciiOnly) {
   EXPECT_TRUE(IsVisibleAscii("worker-0:9000~!"));
   EXPECT_TRUE(IsVisibleAscii(""));

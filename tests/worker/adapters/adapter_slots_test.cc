@@ -30,7 +30,7 @@ TEST(AdapterSlots, AFreeOneIsChosenFirst) {
   AdapterSlots slots(&table);
   EXPECT_EQ(slots.count(), 3);
   EXPECT_EQ(slots.SlotOf("b"), 1);
-  EXPECT_EQ(slots.SlotOf(""), std::nullopt) << "a free slot is nobody's";
+  EXPECT_EQ(slots.SlotOf(""), std::nullopt) << "a free slot holds no adapter";
   EXPECT_EQ(slots.Choose({false, false, false}, {}, {}), 2);
   slots.Put(2, "c", 5);
   EXPECT_EQ(slots.In(2), "c");

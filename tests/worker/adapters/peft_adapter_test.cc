@@ -424,6 +424,18 @@ TEST(PeftAdapter, LinksOutOfTheFolderAreNotFollowed) {
   }
 }
 
+TEST(PeftAdapter, AFileLargerThanAnAdapterCanBeIsRefused) {
+  const Folder folder;
+  const Files files;
+  files.WriteTo(folder);
+  const auto size = static_cast<int64_t>(Safetensors(files.tensors).size());
+  const load::ModelRoots roots = *load::ModelRoots::Of(folder.path(), {});
+  EXPECT_TRUE(PeftAdapter::Open(folder.path(), {roots, 16, size}).ok());
+  const absl::Status over = PeftAdapter::Open(folder.path(), {roots, 16, size - 1}).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(over)) << over;
+  EXPECT_NE(over.message().find("at most rank 16"), std::string::npos) << over;
+}
+
 TEST(PeftAdapter, DamagedFilesAreRefused) {
   const Folder folder;
   Files files;
