@@ -10,8 +10,11 @@ namespace quire::dialect {
 namespace {
 
 constexpr size_t kLeastSteps = 4096;  // of all tools together
-constexpr int kMaxReferences = 8;     // of $ref, one behind the other
-constexpr int kMaxAlternatives = 8;   // of anyOf inside anyOf
+// Of what is inside values, where types are kept: one for so many bytes of tools, so that they hold
+// no more than a few times the tools' own bytes.
+constexpr size_t kLeastStepsInside = 512, kBytesForStepInside = 32;
+constexpr int kMaxReferences = 8;    // of $ref, one behind the other
+constexpr int kMaxAlternatives = 8;  // of anyOf inside anyOf
 
 // Steps through schemas that are left, of as many as the tools have bytes: alternatives that refer
 // to each other multiply.
@@ -164,7 +167,8 @@ absl::StatusOr<ToolTypes> ToolTypes::FromJson(std::string_view tools, bool insid
   }
   ToolTypes out;
   Steps steps(std::max(kLeastSteps, tools.size()));
-  Steps steps_inside = steps;  // without them, values inside others have no known type
+  // Without them, values inside others have no known type.
+  Steps steps_inside(std::max(kLeastStepsInside, tools.size() / kBytesForStepInside));
   size_t index = 0;
   for (const json::Value& tool : root.get_array()) {
     const std::string where = "tools[" + std::to_string(index++) + "]";

@@ -13,7 +13,8 @@ RULES = (
     "Where the input has special tokens, they decide, and text that looks like one is text.",
     "A call that cannot be read becomes content without its marks. Arguments that are not JSON stay a string.",
     "JSON arguments stay as the model wrote them. Dialects that write values as bare text get JSON by the tools' schemas: a value that does "
-    "not fit its type, or whose type is unknown, is a string.",
+    "not fit its type, or whose type is unknown, is a string. In MiniMax M3's elements a text of unknown type is a number or a truth value "
+    "where it reads as one.",
     "Functions that the request does not declare pass through.",
     "Newlines beside a mark belong to the mark.",
     "A call ends a thought that is still open.",

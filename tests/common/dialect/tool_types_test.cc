@@ -62,6 +62,33 @@ TEST(ToolTypes, ReadsWhatIsInsideWhereItIsAskedFor) {
   EXPECT_EQ(types->Find("f", "b"), nullptr);
 }
 
+size_t CountOf(const ValueTypes& value) {
+  size_t count = 1;
+  for (const auto& [key, member] : value.members) count += CountOf(member);
+  for (const ValueTypes& item : value.items) count += CountOf(item);
+  return count;
+}
+
+// Twenty members, each of which has the same twenty members.
+TEST(ToolTypes, SchemasThatMultiplyHoldLittle) {
+  std::string members;
+  for (int i = 0; i < 20; ++i) {
+    members +=
+        std::string(i > 0 ? "," : "") + "\"m" + std::to_string(i) + R"(":{"$ref":"#/$defs/x"})";
+  }
+  const auto types = [&](size_t padding) {
+    return *ToolTypes::FromJson(
+        R"([{"name":"f","parameters":{"$defs":{"x":{"type":"object","properties":{)" + members +
+            R"(}}},"properties":{"a":{"$ref":"#/$defs/x"}}},"description":")" +
+            std::string(padding, 'd') + R"("}])",
+        true);
+  };
+  const size_t few = CountOf(*types(0).Find("f", "a"));
+  EXPECT_GT(few, 20u);
+  EXPECT_LE(few, 512u);
+  EXPECT_LE(CountOf(*types(size_t{100} << 10).Find("f", "a")), (size_t{101} << 10) / 32);
+}
+
 TEST(ToolTypes, ReferencesThatTurnInCirclesEnd) {
   const auto types = ToolTypes::FromJson(R"([{"name": "f", "parameters": {"properties": {
       "a": {"$ref": "#/properties/a"}, "b": {"$ref": "elsewhere"}}}}])");
