@@ -35,6 +35,10 @@ const char* WhyExpanded(const Weight& weight, const WeightRole& role) {
     if (BlockElements(source.type) > 1 && !CanStayQuantised(source.type, source.cols)) {
       return "its rows are no whole blocks";
     }
+    if (BlockElements(source.type) > 1 && role.is_table &&
+        !CanLookUp(QuantisedLayout(source.type, source.cols).form)) {
+      return "rows are looked up in it, and no kernel of a GPU looks them up in its format";
+    }
     if (row > 0 && source.type != before) {
       if (role.is_table) return "rows are looked up in it, and it has several types";
       if (row % 8 != 0) return "a type of weights begins within eight rows";

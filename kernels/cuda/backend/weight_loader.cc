@@ -1,6 +1,7 @@
 #include "kernels/cuda/backend/weight_loader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -87,17 +88,19 @@ void WeightLoader::PackApart(int64_t first, int64_t count, int64_t unit, size_t 
 }
 
 runtime::Error WeightLoader::LoadMatrix(const Weight& weight, const DeviceWeight& shape,
-                                        const DeviceWeightPart& part, std::byte* to) {
+                                        DeviceWeightPart& part, std::byte* to) {
   const bool quantised = part.quantised.bits > 0;
   const int64_t unit = quantised ? kFragmentRows : 1;
   const auto cols = static_cast<size_t>(shape.cols);
   const size_t unit_bytes =
       quantised ? static_cast<size_t>(part.quantised.fragment_bytes) : 2 * cols;
   if (unit_bytes > kSlabBytes) return "rows of " + std::to_string(cols) + " weights";
+  std::atomic<bool> narrow = part.quantised.form == QuantForm::kGrouped;
   const Packer pack = [&](int64_t first, int64_t count, std::byte* out) {
     const auto units = static_cast<size_t>((count + unit - 1) / unit);
     std::memset(out, 0, units * unit_bytes);
     ForSlices(weight, part, first, count, [&](const WeightSource& slice, int64_t row) {
+      if (narrow && !HasNarrowSteps(slice, shape.half)) narrow = false;
       if (quantised) return PackQuantised(slice, row - first, out);
       auto* rows = reinterpret_cast<uint16_t*>(out) + static_cast<size_t>(row - first) * cols;
       ExpandRows(slice, 0, shape.half, {rows, static_cast<size_t>(slice.rows) * cols});
@@ -115,6 +118,7 @@ runtime::Error WeightLoader::LoadMatrix(const Weight& weight, const DeviceWeight
     if (!error.empty()) return error;
     Release(weight, part, first, count);
   }
+  part.quantised.narrow_steps = narrow;
   return {};
 }
 

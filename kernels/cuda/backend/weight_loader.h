@@ -32,8 +32,8 @@ class WeightLoader {
 
   // `to` is the part's memory on the device. A weight whose rows are larger than a slab is an
   // error.
-  runtime::Error LoadMatrix(const Weight& weight, const DeviceWeight& shape,
-                            const DeviceWeightPart& part, std::byte* to);
+  runtime::Error LoadMatrix(const Weight& weight, const DeviceWeight& shape, DeviceWeightPart& part,
+                            std::byte* to);
   runtime::Error LoadVector(const Weight& weight, const DeviceWeight& shape, std::byte* to);
 
  private:

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "kernels/cuda/ops/gemm/gemm.h"
 #include "tests/kernels/cuda/device_bed.h"
@@ -13,13 +12,31 @@
 namespace quire::kernels::cuda::test {
 namespace {
 
-const DType kTypes[] = {DType::kQ4_0, DType::kQ4_1, DType::kQ4_K, DType::kQ5_0,
-                        DType::kQ5_1, DType::kQ5_K, DType::kQ6_K, DType::kQ8_0};
+std::vector<DType> QuantisedTypes() {
+  std::vector<DType> types;
+  for (const DType type : kernels::test::kAllTypes) {
+    if (BlockElements(type) > 1) types.push_back(type);
+  }
+  return types;
+}
+
+// Scales of G4 blocks become bfloat16 and float16 numbers.
+void RoundSteps(const WeightSource& source) {
+  auto* block = const_cast<std::byte*>(source.data);
+  const int64_t bytes = BlockBytes(source.type);
+  for (const auto* end = block + source.Bytes(); block < end; block += bytes) {
+    uint32_t bits;
+    memcpy(&bits, block, 4);
+    bits &= 0xffff0000u;
+    memcpy(block, &bits, 4);
+  }
+}
 
 // Rows of x, and a matrix of parts of one type that stand below each other, on one device.
 struct Multiplied {
   bool half = false;
-  float size = 1.0f;  // of weights
+  float size = 1.0f;    // of weights
+  bool narrow = false;  // steps are numbers of the type of the product
 };
 class QuantisedBed {
  public:
@@ -29,9 +46,12 @@ class QuantisedBed {
     std::vector<WeightSource> parts;
     for (const int rows : part_rows) {
       parts.push_back(store_.Random(type, rows, k, as.size));
+      if (as.narrow) RoundSteps(parts.back());
+      EXPECT_EQ(HasNarrowSteps(parts.back(), half_), as.narrow);
       n_ += rows;
     }
     layout_ = QuantisedLayout(type, k);
+    layout_.narrow_steps = as.narrow;
     std::vector<std::byte> packed(QuantisedBytes(layout_, n_));
     int64_t first = 0;
     for (const WeightSource& part : parts) {
@@ -92,11 +112,11 @@ class QuantisedBed {
 
 TEST(CudaQuantised, ProductsHaveTheBitsOfTheExpandedWeights) {
   uint64_t seed = 1;
-  for (const DType type : kTypes) {
+  for (const DType type : QuantisedTypes()) {
     SCOPED_TRACE(DTypeName(type));
     // Two pieces of K, the second of which begins within a block of 256; the last tile is cut where
     // the format allows it.
-    const int k = BlockElements(type) == 256 ? 1280 : 1184;
+    const int k = BlockElements(type) > 32 ? 1280 : 1184;
     ASSERT_EQ(GemmSplits(136, k), 2);
     for (const bool half : {false, true}) {
       QuantisedBed bed(type, {24, 112}, k, 40, ++seed, {half});
@@ -111,8 +131,49 @@ TEST(CudaQuantised, ProductsHaveTheBitsOfTheExpandedWeights) {
   }
 }
 
+// Two weights at once, where steps allow it.
+TEST(CudaQuantised, NarrowStepsChangeNoBit) {
+  uint64_t seed = 60;
+  for (const DType type : {DType::kG4, DType::kG4_128}) {
+    for (const bool half : {false, true}) {
+      SCOPED_TRACE(DTypeName(type));
+      QuantisedBed bed(type, {24, 40}, 256, 40, ++seed, {.half = half, .narrow = true});
+      const auto expected = bed.Run(40, false);
+      for (const int m : {1, 9, 40}) {
+        const auto got = bed.Run(m, true);
+        ASSERT_EQ(memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0) << m;
+      }
+    }
+  }
+}
+
+TEST(CudaQuantised, StepsAreNarrowWhereTheTypeHasThem) {
+  struct Case {
+    float step;
+    bool bf16;
+    bool f16;
+  };
+  for (const Case& c :
+       {Case{0.0f, true, true}, Case{0x1.02p-7f, true, true}, Case{0x1.01p-7f, false, true},
+        Case{0x1.002p-7f, false, false}, Case{-0x1.ffcp-14f, false, true},
+        Case{0x1p-24f, true, true}, Case{0x1p-25f, true, false}, Case{0x1.8p-24f, true, false},
+        Case{256.0f, true, true}, Case{258.0f, false, false}, Case{HUGE_VALF, false, false},
+        Case{std::nanf(""), false, false}}) {
+    std::byte block[21] = {};
+    memcpy(block, &c.step, 4);
+    WeightSource source;
+    source.type = DType::kG4;
+    source.data = block;
+    source.rows = 1;
+    source.cols = 32;
+    EXPECT_EQ(HasNarrowSteps(source, false), c.bf16) << c.step;
+    EXPECT_EQ(HasNarrowSteps(source, true), c.f16) << c.step;
+  }
+}
+
 TEST(CudaQuantised, WeightsBeyondFloat16AreItsLargest) {
-  for (const DType type : {DType::kQ4_0, DType::kQ5_0, DType::kQ6_K, DType::kQ8_0}) {
+  for (const DType type : {DType::kQ4_0, DType::kQ5_0, DType::kQ6_K, DType::kQ8_0, DType::kG4,
+                           DType::kG8, DType::kF8, DType::kIQ4_XS}) {
     SCOPED_TRACE(DTypeName(type));
     QuantisedBed bed(type, {24}, 256, 3, 30, {true, 1e5f});
     ASSERT_TRUE(std::any_of(bed.expanded.begin(), bed.expanded.end(),
@@ -124,8 +185,9 @@ TEST(CudaQuantised, WeightsBeyondFloat16AreItsLargest) {
 }
 
 TEST(CudaQuantised, ProductsAreTheFloat64ProductsOfTheFormatsNumbers) {
-  for (int i = 0; i < 2 * static_cast<int>(std::size(kTypes)); ++i) {
-    const DType type = kTypes[i / 2];
+  const std::vector<DType> types = QuantisedTypes();
+  for (int i = 0; i < 2 * static_cast<int>(types.size()); ++i) {
+    const DType type = types[i / 2];
     const bool half = i % 2 != 0;
     SCOPED_TRACE(DTypeName(type));
     const int k = 256;
@@ -166,12 +228,18 @@ TEST(CudaQuantised, KeepsItsBudget) {
     const char* kernel;
   };
   for (const Shape& s :
-       {Shape{DType::kQ4_K, 8, "gemm_q4_8"}, Shape{DType::kQ4_0, 32, "gemm_q4_32"},
-        Shape{DType::kQ4_K, 128, "gemm_q4_128"}, Shape{DType::kQ5_K, 8, "gemm_q5_8"},
-        Shape{DType::kQ5_1, 32, "gemm_q5_32"}, Shape{DType::kQ5_0, 128, "gemm_q5_128"},
-        Shape{DType::kQ6_K, 8, "gemm_q6_8"}, Shape{DType::kQ6_K, 32, "gemm_q6_32"},
-        Shape{DType::kQ6_K, 128, "gemm_q6_128"}, Shape{DType::kQ8_0, 8, "gemm_q8_8"},
-        Shape{DType::kQ8_0, 32, "gemm_q8_32"}, Shape{DType::kQ8_0, 128, "gemm_q8_128"}}) {
+       {Shape{DType::kQ4_K, 8, "gemm_q4_8"},       Shape{DType::kQ4_0, 32, "gemm_q4_32"},
+        Shape{DType::kQ4_K, 128, "gemm_q4_128"},   Shape{DType::kQ5_K, 8, "gemm_q5_8"},
+        Shape{DType::kQ5_1, 32, "gemm_q5_32"},     Shape{DType::kQ5_0, 128, "gemm_q5_128"},
+        Shape{DType::kQ6_K, 8, "gemm_q6_8"},       Shape{DType::kQ6_K, 32, "gemm_q6_32"},
+        Shape{DType::kQ6_K, 128, "gemm_q6_128"},   Shape{DType::kQ8_0, 8, "gemm_q8_8"},
+        Shape{DType::kQ8_0, 32, "gemm_q8_32"},     Shape{DType::kQ8_0, 128, "gemm_q8_128"},
+        Shape{DType::kG4, 8, "gemm_g4_8"},         Shape{DType::kG4_128, 32, "gemm_g4_32"},
+        Shape{DType::kG4_128, 128, "gemm_g4_128"}, Shape{DType::kG8, 8, "gemm_g8_8"},
+        Shape{DType::kG8, 32, "gemm_g8_32"},       Shape{DType::kG8, 128, "gemm_g8_128"},
+        Shape{DType::kF8, 8, "gemm_f8_8"},         Shape{DType::kF8, 32, "gemm_f8_32"},
+        Shape{DType::kF8, 128, "gemm_f8_128"},     Shape{DType::kIQ4_XS, 8, "gemm_t4_8"},
+        Shape{DType::kQ2_K, 32, "gemm_t4_32"},     Shape{DType::kIQ2_XS, 128, "gemm_t4_128"}}) {
     const int n = 128;
     const int k = 512;
     QuantisedBed bed(s.type, {n}, k, s.m, 6);
@@ -182,11 +250,17 @@ TEST(CudaQuantised, KeepsItsBudget) {
   }
 }
 
-TEST(CudaQuantised, PackedWeightsAreHardlyLargerThanTheFiles) {
-  for (const DType type : kTypes) {
+// GGUF's integers keep the size of the file. Grouped codes pay for float32 steps and zeros of each
+// 32 or 64, and codes of one to four bits for the four that each has here.
+TEST(CudaQuantised, PackedWeightsHaveTheStatedBits) {
+  for (const DType type : QuantisedTypes()) {
     const QuantisedWeight layout = QuantisedLayout(type, 4096);
-    const double file = 4096.0 / BlockElements(type) * BlockBytes(type) * 4096;
-    EXPECT_LE(QuantisedBytes(layout, 4096), 1.03 * file) << DTypeName(type);
+    const double bits = QuantisedBytes(layout, 4096) * 8.0 / (4096.0 * 4096.0);
+    const double file = BlockBytes(type) * 8.0 / BlockElements(type);
+    double most = 1.03 * file;
+    if (layout.form == QuantForm::kTable) most = type == DType::kQ2_K ? 5.13 : 4.63;
+    if (type == DType::kG4_128) most = 4.63;
+    EXPECT_LE(bits, most) << DTypeName(type) << " of " << file << " bits in the file";
   }
 }
 

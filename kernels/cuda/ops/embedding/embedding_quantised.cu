@@ -16,61 +16,45 @@ QUIRE_DEVICE uint32_t Pick(const uint32_t (&x)[4], int i) {
 
 // One row's 64 of K: lane t of four holds what lane t of its octet multiplies, which are the pairs
 // 2t, 2t + 1 of each eight elements.
-template <int kBits>
+template <int kBits, QuantForm kForm>
 struct RowOfTile {
-  using Bytes = QuantBytes<kBits>;
-  static constexpr int kGroups = LaneQuants<kBits>::kGroups;
+  using Quants = LaneQuants<kBits, kForm>;
+  static constexpr int kGroups = Quants::kGroups;
 
   bool half;          // what the numbers are rounded to: float16, or bfloat16
   uint32_t pairs[8];  // by eight of K
 
-  // Scales are side by side for the fragment's rows: lane t reads the t-th list of the tile, and
-  // the four exchange them. All lanes of the warp call it; `row` < 0 reads nothing.
+  // Scales are side by side for the fragment's rows: lane t reads those of group t, and the four
+  // exchange them. All lanes of the warp call it; `row` < 0 reads nothing.
   QUIRE_DEVICE void Load(const QuantisedWeight& weight, const unsigned char* tile,
                          const unsigned char* super, int row) {
     const int t = Lane() % kLanesOfTile;
-    LaneQuants<kBits> quants;
-    float own = 0.0f;
-    float d = 1.0f;
-    float d_minimum = 0.0f;
+    Quants quants;
+    typename Quants::Step own{0.0f, 0.0f};
     if (row >= 0) {
       quants.LoadQuants(tile, row % 8 * 4 + t);
-      const unsigned char* scales = tile + Bytes::kScales;
-      if (kBits == 6) {
-        own = static_cast<float>(static_cast<signed char>(scales[t * 16 + row]));
-        d = HalfAt(super, row);
-      } else if (weight.scales == QuantScales::kSuper) {
-        own = static_cast<float>(scales[t * 16 + row]);
-        d = HalfAt(super, row);
-        d_minimum = HalfAt(super, 16 + row);
-      } else {
-        own = HalfAt(scales, (weight.scales == QuantScales::kDM ? t : t % 2) * 16 + row);
-      }
+      own = Quants::StepAt(weight, tile + Quants::Bytes::kScales, super, row, t % kGroups);
+      // Codes less their offset, so that a product's zero keeps its sign.
+      if (weight.offset != 0.0f) own.least = -0.0f;
     }
     const int first = Lane() - t;
-    float list[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) list[i] = Shuffle(own, first + i);
     float step[kGroups];
     float least[kGroups];
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      step[group] = list[group];
-      if (weight.scales == QuantScales::kSuper || kBits == 6) step[group] = d * list[group];
-      least[group] = -0.0f;  // so that a product's zero keeps its sign
-      if (kBits != 6 && weight.scales == QuantScales::kDM) least[group] = list[2 + group % 2];
-      if (kBits != 6 && weight.scales == QuantScales::kSuper) {
-        least[group] = -(d_minimum * list[2 + group % 2]);
-      }
+      step[group] = Shuffle(own.step, first + group);
+      least[group] = Shuffle(own.least, first + group);
     }
-    if (row >= 0) Expand(quants, row / 8, weight.offset, step, least);
+    if (row >= 0) Expand(weight, quants, row / 8, step, least);
   }
 
-  QUIRE_DEVICE void Expand(const LaneQuants<kBits>& quants, int below, float offset,
+  QUIRE_DEVICE void Expand(const QuantisedWeight& weight, const Quants& quants, int below,
                            const float (&step)[kGroups], const float (&least)[kGroups]) {
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
-      const int group = kBits == 6 ? w : w / 2;
+      const int group = kGroups == 4 ? w : w / 2;
+      float q[8];
+      quants.Numbers(weight, w, q);
 #pragma unroll
       for (int right = 0; right < 2; ++right) {
         float value[2];
@@ -78,10 +62,8 @@ struct RowOfTile {
         for (int i = 0; i < 2; ++i) {
           // Of both rows' elements, then of this row's: no array is indexed by what is not
           // constant.
-          const uint32_t upper = quants.Quant(w, 4 * right + i);
-          const uint32_t lower = quants.Quant(w, 4 * right + 2 + i);
-          const float q = FloatOfBits(0x4b000000u | (below == 0 ? upper : lower)) - 8388608.0f;
-          value[i] = Fma(step[group], q - offset, least[group]);
+          const float code = below == 0 ? q[4 * right + i] : q[4 * right + 2 + i];
+          value[i] = Fma(step[group], code - weight.offset, least[group]);
         }
         pairs[2 * w + right] =
             half ? PackFiniteF16(value[0], value[1]) : PackBf16(value[0], value[1]);
@@ -104,7 +86,7 @@ struct RowOfTile {
   }
 };
 
-template <int kBits>
+template <int kBits, QuantForm kForm = QuantForm::kBlocks>
 QUIRE_DEVICE void LookUp(const EmbeddingParams& params) {
   const QuantisedWeight& weight = params.quantised;
   const int tile = BlockY() * kTilesOfBlock + ThreadIndex() / kLanesOfTile;
@@ -121,7 +103,7 @@ QUIRE_DEVICE void LookUp(const EmbeddingParams& params) {
       at = super + weight.super_bytes + tile % 4 * weight.tile_bytes;
     }
   }
-  RowOfTile<kBits> row;
+  RowOfTile<kBits, kForm> row;
   row.half = params.half;
 #pragma unroll
   for (int i = 0; i < 8; ++i) row.pairs[i] = 0;
@@ -142,6 +124,9 @@ QUIRE_KERNEL(embedding_q4, EmbeddingParams, kLookUpThreads, 1) { LookUp<4>(param
 QUIRE_KERNEL(embedding_q5, EmbeddingParams, kLookUpThreads, 1) { LookUp<5>(params); }
 QUIRE_KERNEL(embedding_q6, EmbeddingParams, kLookUpThreads, 1) { LookUp<6>(params); }
 QUIRE_KERNEL(embedding_q8, EmbeddingParams, kLookUpThreads, 1) { LookUp<8>(params); }
+QUIRE_KERNEL(embedding_t4, EmbeddingParams, kLookUpThreads, 1) {
+  LookUp<4, QuantForm::kTable>(params);
+}
 
 runtime::Error LaunchQuantisedEmbedding(runtime::Runtime& runtime, runtime::StreamId stream,
                                         const EmbeddingParams& params) {
@@ -149,8 +134,11 @@ runtime::Error LaunchQuantisedEmbedding(runtime::Runtime& runtime, runtime::Stre
     return "embedding: quantised rows of " + std::to_string(params.width) + ": whole blocks of " +
            std::to_string(params.quantised.block_elements) + " are needed";
   }
+  if (!CanLookUp(params.quantised.form)) return "embedding: no kernel looks up rows of this form";
   const int bits = params.quantised.bits;
-  const auto kernel = bits == 4   ? QUIRE_KERNEL_OF(embedding_q4, kLookUpThreads)
+  const bool table = params.quantised.form == QuantForm::kTable;
+  const auto kernel = table       ? QUIRE_KERNEL_OF(embedding_t4, kLookUpThreads)
+                      : bits == 4 ? QUIRE_KERNEL_OF(embedding_q4, kLookUpThreads)
                       : bits == 5 ? QUIRE_KERNEL_OF(embedding_q5, kLookUpThreads)
                       : bits == 6 ? QUIRE_KERNEL_OF(embedding_q6, kLookUpThreads)
                                   : QUIRE_KERNEL_OF(embedding_q8, kLookUpThreads);

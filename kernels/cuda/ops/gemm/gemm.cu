@@ -31,12 +31,24 @@ namespace {
 constexpr int kMaxSplits = 8;
 constexpr int kShortestPiece = 512;  // of K
 
+GemmKernel QuantisedKernel(const QuantisedWeight& weight, int m) {
+  switch (weight.form) {
+    case QuantForm::kGrouped:
+      return weight.bits == 4 ? QuantisedKernelGrouped4(m) : QuantisedKernelGrouped8(m);
+    case QuantForm::kTable:
+      return QuantisedKernelTable4(m);
+    case QuantForm::kE4m3:
+      return QuantisedKernelE4m3(m);
+    case QuantForm::kBlocks:
+      break;
+  }
+  if (weight.bits == 4) return QuantisedKernel4(m);
+  if (weight.bits == 5) return QuantisedKernel5(m);
+  return weight.bits == 6 ? QuantisedKernel6(m) : QuantisedKernel8(m);
+}
+
 // Tokens of a tile do not depend on `shared_bytes`, so that workspace and counters do not either.
-GemmKernel Choose(int m, int bits, uint32_t shared_bytes) {
-  if (bits == 4) return QuantisedKernel4(m);
-  if (bits == 5) return QuantisedKernel5(m);
-  if (bits == 6) return QuantisedKernel6(m);
-  if (bits == 8) return QuantisedKernel8(m);
+GemmKernel FloatKernel(int m, uint32_t shared_bytes) {
   if (m <= 8) return GemmKernelOf<Tile8>(QUIRE_KERNEL_OF(gemm_8, kGemmThreads));
   if (m <= 16) return GemmKernelOf<Tile16>(QUIRE_KERNEL_OF(gemm_16, kGemmThreads));
   if (m <= 32) return GemmKernelOf<Tile32>(QUIRE_KERNEL_OF(gemm_32, kGemmThreads));
@@ -47,7 +59,10 @@ GemmKernel Choose(int m, int bits, uint32_t shared_bytes) {
   return GemmKernelOf<Tile128Short>(QUIRE_KERNEL_OF(gemm_128_short, kGemmThreads));
 }
 
-int TokensOfTile(int m, int bits) { return Choose(m, bits, runtime::kLeastSharedBytes).tokens; }
+// Quantised weights of all forms have one set of tiles.
+int TokensOfTile(int m, bool quantised) {
+  return quantised ? QuantisedKernel4(m).tokens : FloatKernel(m, runtime::kLeastSharedBytes).tokens;
+}
 
 int Ceil(int a, int b) { return (a + b - 1) / b; }
 
@@ -69,8 +84,8 @@ size_t GemmWorkspaceBytes(int m, int n, int k, int whole_n) {
   const int splits = GemmSplits(whole_n > 0 ? whole_n : n, k);
   if (splits == 1) return 0;
   size_t most = 0;
-  for (const int bits : {0, 4}) {  // quantised weights have one set of tiles
-    const int tokens = TokensOfTile(m, bits);
+  for (const bool quantised : {false, true}) {
+    const int tokens = TokensOfTile(m, quantised);
     if (!Apart(m, n, tokens, kGemmMultiprocessors)) continue;
     const size_t tiles = static_cast<size_t>(Ceil(m, tokens)) * Ceil(n, kGemmRows);
     most = std::max(most, tiles * splits * tokens * kGemmRows * sizeof(float));
@@ -79,7 +94,7 @@ size_t GemmWorkspaceBytes(int m, int n, int k, int whole_n) {
 }
 
 size_t GemmCounters(int m, int n) {
-  const int tokens = std::min(TokensOfTile(m, 0), TokensOfTile(m, 4));
+  const int tokens = std::min(TokensOfTile(m, false), TokensOfTile(m, true));
   return static_cast<size_t>(Ceil(m, tokens)) * Ceil(n, kGemmRows);
 }
 
@@ -99,9 +114,9 @@ runtime::Error LaunchGemm(runtime::Runtime& runtime, runtime::StreamId stream, G
   }
   if (params.accumulate && !params.out_float32) return "gemm: sums are added to float32 alone";
   if (params.m <= 0) return {};
-  const GemmKernel choice =
-      Choose(params.m, params.quantised.data != nullptr ? params.quantised.bits : 0,
-             runtime.SharedBytesPerBlock());
+  const GemmKernel choice = params.quantised.data != nullptr
+                                ? QuantisedKernel(params.quantised, params.m)
+                                : FloatKernel(params.m, runtime.SharedBytesPerBlock());
   params.splits = GemmSplits(params.whole_n > 0 ? params.whole_n : params.n, params.k);
   params.tiles_per_split = Ceil(Ceil(params.k, kGemmDepth), params.splits);
   runtime::LaunchShape shape = runtime::ShapeOf(

@@ -3,9 +3,9 @@
 
 namespace quire::kernels::cuda {
 
-using Few = QuantisedTile<8, 8, 8>;
-using Some = QuantisedTile<8, 32, 6>;
-using Many = QuantisedTile<8, 128, 4>;
+using Few = QuantisedTile<8, QuantForm::kBlocks, 8, 8>;
+using Some = QuantisedTile<8, QuantForm::kBlocks, 32, 6>;
+using Many = QuantisedTile<8, QuantForm::kBlocks, 128, 4>;
 
 QUIRE_KERNEL_AHEAD(gemm_q8_8, GemmParams, kGemmThreads, 2) { Gemm<Few>(params); }
 QUIRE_KERNEL_AHEAD(gemm_q8_32, GemmParams, kGemmThreads, 2) { Gemm<Some>(params); }

@@ -1,143 +1,206 @@
 #include "kernels/cuda/ops/gemm/quantised.h"
 
-#include <cstring>
-
+#include "kernels/cuda/ops/gemm/pack_row.h"
 #include "kernels/gguf_blocks.h"
+#include "kernels/grid_blocks.h"
+#include "kernels/grouped_blocks.h"
 
 namespace quire::kernels::cuda {
 namespace {
 
 struct Format {
-  int bits;
+  int bits;  // 0: no form
+  QuantForm form;
   QuantScales scales;
+  int group_elements;
   float offset;
 };
 
-// bits 0: not a quantised type.
-Format FormatOf(DType type) {
+Format IntegerFormat(DType type) {
+  constexpr QuantForm kForm = QuantForm::kBlocks;
   switch (type) {
     case DType::kQ8_0:
-      return {8, QuantScales::kD, 128.0f};
+      return {8, kForm, QuantScales::kD, 32, 128.0f};
     case DType::kQ4_0:
-      return {4, QuantScales::kD, 8.0f};
+      return {4, kForm, QuantScales::kD, 32, 8.0f};
     case DType::kQ5_0:
-      return {5, QuantScales::kD, 16.0f};
+      return {5, kForm, QuantScales::kD, 32, 16.0f};
     case DType::kQ4_1:
-      return {4, QuantScales::kDM, 0.0f};
+      return {4, kForm, QuantScales::kDM, 32, 0.0f};
     case DType::kQ5_1:
-      return {5, QuantScales::kDM, 0.0f};
+      return {5, kForm, QuantScales::kDM, 32, 0.0f};
     case DType::kQ4_K:
-      return {4, QuantScales::kSuper, 0.0f};
+      return {4, kForm, QuantScales::kSuper, 32, 0.0f};
     case DType::kQ5_K:
-      return {5, QuantScales::kSuper, 0.0f};
+      return {5, kForm, QuantScales::kSuper, 32, 0.0f};
     case DType::kQ6_K:
-      return {6, QuantScales::kSigned, 32.0f};
+      return {6, kForm, QuantScales::kSigned, 16, 32.0f};
     default:
-      return {0, QuantScales::kD, 0.0f};
+      return {};
   }
 }
 
-// One row of a matrix in its place in the packed stream.
-class RowPacker {
- public:
-  RowPacker(const QuantisedWeight& layout, int64_t row, std::byte* packed)
-      : layout_(layout),
-        row_(static_cast<int>(row % 16)),
-        stream_(packed + row / 16 * layout.fragment_bytes) {}
-
-  void Quant(int64_t k, uint32_t q) const {
-    const int lane = row_ % 8 * 4 + static_cast<int>(k % 8 / 2);
-    const int step = static_cast<int>(k % 64 / 16);
-    const int j = static_cast<int>(k % 2) + 2 * (row_ / 8) + 4 * static_cast<int>(k % 16 / 8);
-    std::byte* tile = Tile(k);
-    if (layout_.bits == 8) {
-      tile[step / 2 * 512 + lane * 16 + step % 2 * 8 + j] = static_cast<std::byte>(q);
-      return;
-    }
-    Or(tile + lane * 16 + step * 4, (q & 15u) << (4 * j));
-    std::byte* high = tile + 512 + lane * 4;
-    if (layout_.bits == 5) Or(high, (q >> 4) << (8 * step + j));
-    if (layout_.bits == 6) Or(high + step / 2 * 128, (q >> 4) << (16 * (step % 2) + 2 * j));
+Format FormatOf(DType type) {
+  switch (type) {
+    case DType::kG4:
+      return {4, QuantForm::kGrouped, QuantScales::kFloat, 32, 0.0f};
+    case DType::kG4_128:
+      return {4, QuantForm::kGrouped, QuantScales::kFloat, 64, 0.0f};
+    case DType::kG8:
+      return {8, QuantForm::kGrouped, QuantScales::kFloat, 32, 0.0f};
+    case DType::kF8:
+      return {8, QuantForm::kE4m3, QuantScales::kFloat, 32, 0.0f};
+    case DType::kQ2_K:
+      return {4, QuantForm::kTable, QuantScales::kSuper, 16, 0.0f};
+    case DType::kQ3_K:
+      return {4, QuantForm::kTable, QuantScales::kSigned, 16, 0.0f};
+    case DType::kIQ4_XS:
+      return {4, QuantForm::kTable, QuantScales::kSigned, 32, 0.0f};
+    case DType::kMXFP4:
+      return {4, QuantForm::kTable, QuantScales::kPower, 32, 0.0f};
+    case DType::kIQ4_NL:
+    case DType::kQ1_0:
+    case DType::kQ2_0:
+      return {4, QuantForm::kTable, QuantScales::kD, 32, 0.0f};
+    default:
+      if (!gguf::IsGrid(type)) return IntegerFormat(type);
+      return {4, QuantForm::kTable, QuantScales::kSigned, 16, 0.0f};
   }
+}
 
-  // Bytes of the row's part of array `array` of the tile's scales, of the group of k.
-  void Scale(int64_t k, int array, const void* from, int bytes) const {
-    const int group_elements = layout_.bits == 6 ? 16 : 32;
-    const int groups = 64 / group_elements;
-    const int group = static_cast<int>(k % 64 / group_elements);
-    const int quants = layout_.bits == 8 ? 1024 : 512;
-    const int high = layout_.bits == 5 ? 128 : layout_.bits == 6 ? 256 : 0;
-    const int at = (array * groups + group) * 16 + row_;
-    memcpy(Tile(k) + quants + high + at * bytes, from, static_cast<size_t>(bytes));
+// The values of an IQ1 weight: three points with the zero 7, then with the zero 9.
+constexpr int8_t kIq1Table[16] = {-7, 1, 9, -9, -1, 7};
+constexpr int8_t kQ2Table[16] = {0, 1, 2, 3};
+constexpr int8_t kQ3Table[16] = {-4, -3, -2, -1, 0, 1, 2, 3};
+
+void FillTable(DType type, uint32_t (&table)[4]) {
+  const int8_t* values = gguf::IsIq1(type)      ? kIq1Table
+                         : type == DType::kQ2_K ? kQ2Table
+                         : type == DType::kQ3_K ? kQ3Table
+                                                : gguf::TableOf(type);
+  for (int i = 0; i < 16; ++i) {
+    table[i / 4] |= static_cast<uint32_t>(values[i] + 128) << (8 * (i % 4));
   }
+}
 
-  void Super(int64_t k, int array, const void* half) const {
-    memcpy(Tile(k / 256 * 256) - layout_.super_bytes + 2 * (array * 16 + row_), half, 2);
+// A block of `elements` of K from `k` on, group by group: `read` fills in the codes of one.
+template <class Read>
+void PackCodes(int elements, int64_t k, const RowPacker& to, const Read& read) {
+  uint8_t q[gguf::kGroup];
+  for (int group = 0; group < elements / gguf::kGroup; ++group) {
+    read(group, q);
+    for (int j = 0; j < gguf::kGroup; ++j) to.Code(k + gguf::kGroup * group + j, q[j]);
   }
-
- private:
-  std::byte* Tile(int64_t k) const {
-    const int64_t tile = k / 64;
-    const int64_t supers = layout_.super_bytes > 0 ? tile / 4 + 1 : 0;
-    return stream_ + tile * layout_.tile_bytes + supers * layout_.super_bytes;
-  }
-  static void Or(std::byte* at, uint32_t bits) {
-    uint32_t word;
-    memcpy(&word, at, 4);
-    word |= bits;
-    memcpy(at, &word, 4);
-  }
-
-  const QuantisedWeight& layout_;
-  int row_;
-  std::byte* stream_;
-};
-
-void PackGroup(const uint8_t (&q)[gguf::kGroup], int64_t k, const RowPacker& to) {
-  for (int j = 0; j < gguf::kGroup; ++j) to.Quant(k + j, q[j]);
 }
 
 void PackSimple(DType type, const std::byte* block, int64_t k, const RowPacker& to) {
   to.Scale(k, 0, block, 2);
-  if (gguf::HasMinimum(type)) to.Scale(k, 1, block + 2, 2);
-  uint8_t q[gguf::kGroup];
-  gguf::ReadSimple(type, block, q);
-  PackGroup(q, k, to);
+  if (gguf::HasMinimum(type)) to.Scale(k, 2, block + 2, 2);
+  PackCodes(32, k, to, [&](int, auto& q) { gguf::ReadSimple(type, block, q); });
 }
 
 void PackQ8(const std::byte* block, int64_t k, const RowPacker& to) {
   to.Scale(k, 0, block, 2);
-  for (int j = 0; j < 32; ++j) to.Quant(k + j, gguf::U8(block + 2 + j) ^ 128u);
+  for (int j = 0; j < 32; ++j) to.Code(k + j, gguf::U8(block + 2 + j) ^ 128u);
 }
 
 void PackK45(DType type, const std::byte* block, int64_t k, const RowPacker& to) {
   to.Super(k, 0, block);
   to.Super(k, 1, block + 2);
   for (int group = 0; group < gguf::kGroupsOfK; ++group) {
-    const int64_t at = k + gguf::kGroup * group;
     uint8_t scale = 0;
     uint8_t minimum = 0;
     gguf::ReadK45Scale(block, group, scale, minimum);
-    to.Scale(at, 0, &scale, 1);
-    to.Scale(at, 1, &minimum, 1);
-    uint8_t q[gguf::kGroup];
-    gguf::ReadK45(type, block, group, q);
-    PackGroup(q, at, to);
+    to.Scale(k + 32 * group, 0, &scale, 1);
+    to.Scale(k + 32 * group, 1, &minimum, 1);
   }
+  PackCodes(256, k, to, [&](int group, auto& q) { gguf::ReadK45(type, block, group, q); });
 }
 
 void PackQ6(const std::byte* block, int64_t k, const RowPacker& to) {
   to.Super(k, 0, block + gguf::kQ6Super);
   for (int i = 0; i < 16; ++i) to.Scale(k + 16 * i, 0, block + gguf::kQ6Scales + i, 1);
-  for (int group = 0; group < gguf::kGroupsOfK; ++group) {
-    uint8_t q[gguf::kGroup];
-    gguf::ReadQ6(block, group, q);
-    PackGroup(q, k + gguf::kGroup * group, to);
+  PackCodes(256, k, to, [&](int group, auto& q) { gguf::ReadQ6(block, group, q); });
+}
+
+void PackQ2(const std::byte* block, int64_t k, const RowPacker& to) {
+  to.Super(k, 0, block + gguf::kQ2Super);
+  to.Super(k, 1, block + gguf::kQ2Super + 2);
+  for (int i = 0; i < 16; ++i) {
+    const uint32_t pair = gguf::U8(block + i);
+    const auto scale = static_cast<uint8_t>(pair & 15u);
+    const auto minimum = static_cast<uint8_t>(pair >> 4);
+    to.Scale(k + 16 * i, 0, &scale, 1);
+    to.Scale(k + 16 * i, 1, &minimum, 1);
+  }
+  PackCodes(256, k, to, [&](int group, auto& q) { gguf::ReadQ2(block, group, q); });
+}
+
+void PackQ3(const std::byte* block, int64_t k, const RowPacker& to) {
+  to.Super(k, 0, block + gguf::kQ3Super);
+  for (int i = 0; i < 16; ++i) {
+    const auto scale = static_cast<int8_t>(gguf::ReadQ3Scale(block, i));
+    to.Scale(k + 16 * i, 0, &scale, 1);
+  }
+  PackCodes(256, k, to, [&](int group, auto& q) { gguf::ReadQ3(block, group, q); });
+}
+
+void PackNibbleTable(DType type, const std::byte* block, int64_t k, const RowPacker& to) {
+  const int elements = BlockElements(type);
+  if (type == DType::kIQ4_XS) to.Super(k, 0, block);
+  for (int group = 0; group < elements / gguf::kGroup; ++group) {
+    if (type == DType::kIQ4_XS) {
+      const auto scale = static_cast<int8_t>(gguf::ReadIq4Scale(block, group));
+      to.Scale(k + 32 * group, 0, &scale, 1);
+    } else {
+      to.Scale(k + 32 * group, 0, block, type == DType::kMXFP4 ? 1 : 2);
+    }
+  }
+  PackCodes(elements, k, to,
+            [&](int group, auto& q) { gguf::ReadTableCodes(type, block, group, q); });
+}
+
+void PackGrid(DType type, const std::byte* block, int64_t k, const RowPacker& to) {
+  const uint16_t d = gguf::GridSuper(type, block);
+  const bool has_super = FormatOf(type).scales == QuantScales::kSigned;
+  if (has_super) to.Super(k, 0, &d);
+  for (int group = 0; group < BlockElements(type) / gguf::kGroup; ++group) {
+    const int64_t at = k + gguf::kGroup * group;
+    const gguf::GridGroup g = gguf::ReadGrid(type, block, group);
+    for (int i = 0; i < 2; ++i) {
+      const auto scale = static_cast<int8_t>(2 * g.scale[i] + 1);
+      if (has_super) to.Scale(at + 16 * i, 0, &scale, 1);
+    }
+    if (!has_super) to.Scale(at, 0, &d, 2);
+    for (int j = 0; j < gguf::kGroup; ++j) {
+      const bool nine = gguf::IsIq1(type) && (g.zeros >> (j / 8) & 1) != 0;
+      to.Code(at + j, g.codes[j] + (nine ? 3u : 0u));
+    }
   }
 }
 
+void PackGrouped(DType type, const std::byte* block, int64_t k, const RowPacker& to) {
+  const int8_t zero = grouped::HasZero(type) ? static_cast<int8_t>(grouped::Zero(block)) : 0;
+  for (int64_t at = 0; at < BlockElements(type); at += to.group_elements()) {
+    to.Scale(k + at, 0, block, 4);
+    if (grouped::HasZero(type)) to.Scale(k + at, 4, &zero, 1);
+  }
+  if (grouped::HasNibbles(type)) {
+    return PackCodes(BlockElements(type), k, to,
+                     [&](int run, auto& q) { grouped::ReadNibbles(block, run, q); });
+  }
+  const uint32_t flip = type == DType::kG8 ? 128u : 0u;
+  const std::byte* codes = block + grouped::HeadBytes(type);
+  for (int j = 0; j < grouped::kRun; ++j) to.Code(k + j, gguf::U8(codes + j) ^ flip);
+}
+
 void PackBlock(DType type, const std::byte* block, int64_t k, const RowPacker& to) {
+  if (grouped::IsGrouped(type)) return PackGrouped(type, block, k, to);
+  if (gguf::IsGrid(type)) return PackGrid(type, block, k, to);
+  if (gguf::HasTable(type)) return PackNibbleTable(type, block, k, to);
   if (type == DType::kQ8_0) return PackQ8(block, k, to);
+  if (type == DType::kQ2_K) return PackQ2(block, k, to);
+  if (type == DType::kQ3_K) return PackQ3(block, k, to);
   if (type == DType::kQ6_K) return PackQ6(block, k, to);
   if (type == DType::kQ4_K || type == DType::kQ5_K) return PackK45(type, block, k, to);
   PackSimple(type, block, k, to);
@@ -153,14 +216,17 @@ QuantisedWeight QuantisedLayout(DType type, int64_t cols) {
   const Format format = FormatOf(type);
   QuantisedWeight layout;
   layout.bits = format.bits;
+  layout.form = format.form;
   layout.scales = format.scales;
+  layout.group_elements = format.group_elements;
   layout.offset = format.offset;
   layout.block_elements = BlockElements(type);
-  const int quants = format.bits == 8 ? 1024 : 512;
-  const int high = format.bits == 5 ? 128 : format.bits == 6 ? 256 : 0;
-  layout.tile_bytes = quants + high + (format.scales == QuantScales::kDM ? 128 : 64);
-  if (format.scales == QuantScales::kSuper) layout.super_bytes = 64;
-  if (format.scales == QuantScales::kSigned) layout.super_bytes = 32;
+  if (format.form == QuantForm::kTable) FillTable(type, layout.table);
+  if (gguf::IsGrid(type)) layout.unit = gguf::GridUnit(type);
+  layout.tile_bytes =
+      ScalesAt(format.bits) + 64 / format.group_elements * 16 *
+                                  ScaleBytes(format.scales, format.form == QuantForm::kGrouped);
+  layout.super_bytes = SuperBytes(format.scales);
   const int64_t tiles = (cols + 63) / 64;
   const int64_t supers = layout.super_bytes > 0 ? (cols + 255) / 256 : 0;
   layout.fragment_bytes = tiles * layout.tile_bytes + supers * layout.super_bytes;
@@ -177,6 +243,18 @@ void PackQuantised(const WeightSource& source, int64_t first_row, std::byte* pac
       block += BlockBytes(source.type);
     }
   }
+}
+
+bool HasNarrowSteps(const WeightSource& source, bool half) {
+  if (!grouped::HasNibbles(source.type)) return false;
+  for (int64_t row = 0; row < source.rows; ++row) {
+    const std::byte* block = source.Row(row);
+    for (int64_t k = 0; k < source.cols; k += BlockElements(source.type)) {
+      if (!IsNarrowStep(grouped::Scale(block), half)) return false;
+      block += BlockBytes(source.type);
+    }
+  }
+  return true;
 }
 
 }  // namespace quire::kernels::cuda

@@ -1,4 +1,5 @@
-// Which compiled kernel multiplies how many rows of x, for each width of quantised weights.
+// Which compiled kernel multiplies how many rows of x, for each form and width of quantised
+// weights.
 #pragma once
 
 #include "kernels/cuda/runtime/runtime.h"
@@ -20,5 +21,9 @@ GemmKernel QuantisedKernel4(int m);
 GemmKernel QuantisedKernel5(int m);
 GemmKernel QuantisedKernel6(int m);
 GemmKernel QuantisedKernel8(int m);
+GemmKernel QuantisedKernelGrouped4(int m);
+GemmKernel QuantisedKernelGrouped8(int m);
+GemmKernel QuantisedKernelTable4(int m);
+GemmKernel QuantisedKernelE4m3(int m);
 
 }  // namespace quire::kernels::cuda

@@ -9,10 +9,10 @@ namespace quire::kernels::cuda {
 
 inline constexpr int kSuperSlots = 4;  // a ring of at most 8 stages reaches into three
 
-template <int kBits, int kTokensOfTile, int kStagesOfRing>
+template <int kBits, QuantForm kForm, int kTokensOfTile, int kStagesOfRing>
 struct QuantisedTile : GemmTile<kTokensOfTile, kStagesOfRing> {
   using Base = GemmTile<kTokensOfTile, kStagesOfRing>;
-  using Bytes = QuantBytes<kBits>;
+  using Bytes = QuantBytes<kBits, kForm>;
   static constexpr int kFragments = kGemmRows / 16;
   static constexpr int kWeightBytes = kFragments * Bytes::kMost;
   static constexpr int kStageBytes = kWeightBytes + Base::kTokens * kGemmRowBytes;
@@ -72,18 +72,25 @@ struct QuantisedTile : GemmTile<kTokensOfTile, kStagesOfRing> {
   }
 
   QUIRE_DEVICE void Multiply(const GemmParams& params, int slot, int tile) {
-    if (params.half) {
-      MultiplyStage<true>(params, slot, tile);
+    constexpr bool kMayBeNarrow = kForm == QuantForm::kGrouped && kBits == 4;
+    if (kMayBeNarrow && params.quantised.narrow_steps) {
+      if (params.half) {
+        MultiplyStage<true, kMayBeNarrow>(params, slot, tile);
+      } else {
+        MultiplyStage<false, kMayBeNarrow>(params, slot, tile);
+      }
+    } else if (params.half) {
+      MultiplyStage<true, false>(params, slot, tile);
     } else {
-      MultiplyStage<false>(params, slot, tile);
+      MultiplyStage<false, false>(params, slot, tile);
     }
   }
 
-  template <bool kHalf>
+  template <bool kHalf, bool kNarrow>
   QUIRE_DEVICE void MultiplyStage(const GemmParams& params, int slot, int tile) {
     const unsigned char* stage = SharedMemory() + slot * kStageBytes;
     const int first = WarpIndex() % Base::kRowWarps * Base::kRowFragments;
-    LaneQuants<kBits> quants[Base::kRowFragments];
+    LaneQuants<kBits, kForm> quants[Base::kRowFragments];
 #pragma unroll
     for (int r = 0; r < Base::kRowFragments; ++r) {
       quants[r].Load(params.quantised, stage + (first + r) * params.quantised.tile_bytes,
@@ -93,7 +100,13 @@ struct QuantisedTile : GemmTile<kTokensOfTile, kStagesOfRing> {
     for (int w = 0; w < 4; ++w) {
       uint32_t a[Base::kRowFragments][4];
 #pragma unroll
-      for (int r = 0; r < Base::kRowFragments; ++r) quants[r].template Fragment<kHalf>(w, a[r]);
+      for (int r = 0; r < Base::kRowFragments; ++r) {
+        if constexpr (kNarrow) {
+          quants[r].template NarrowFragment<kHalf>(w, a[r]);
+        } else {
+          quants[r].template Fragment<kHalf>(params.quantised, w, a[r]);
+        }
+      }
       Base::template MultiplyTokens<kHalf>(stage + kWeightBytes, 2 * w, a);
     }
   }
