@@ -57,8 +57,9 @@ void Write16(void* to, const void* value);
 // matrix i.
 void LoadMatrices(uint32_t* out, const void* row, uint32_t count, bool transposed);
 
-enum class Element : uint8_t { kBf16, kF16 };
-// d[16 × 8] += a[16 × 16] · b[16 × 8], fragments as mma.sync.m16n8k16 lays them out.
+enum class Element : uint8_t { kBf16, kF16, kInt8, kE4m3 };
+// d[16 × 8] += a[16 × 16] · b[16 × 8], fragments as mma.sync.m16n8k16 lays them out; of eight-bit
+// numbers 32 of K, as mma.sync.m16n8k32 does. d of kInt8 is the bits of int32.
 void Multiply(float* d, const uint32_t* a, const uint32_t* b, Element element);
 
 }  // namespace quire::kernels::cuda::emulated

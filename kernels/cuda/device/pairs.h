@@ -72,4 +72,14 @@ QUIRE_DEVICE uint32_t ProductOfPairs(uint32_t a, uint32_t b) {
 }
 #endif
 
+// Four codes of e4m3 as bfloat16, exactly: the first two in `low`. A code's bits in the place of
+// bfloat16's exponent and mantissa are its value · 2^−120, subnormal ones too.
+QUIRE_DEVICE void WidenFp8(uint32_t codes, uint32_t& low, uint32_t& high) {
+  constexpr uint32_t kTwoTo120 = 0x7b807b80u;
+  const uint32_t pairs[2] = {(codes & 0xffu) << 8 | (codes & 0xff00u) << 16,
+                             (codes & 0xff0000u) >> 8 | (codes & 0xff000000u)};
+  low = ProductBf16x2((pairs[0] & 0x80008000u) | (pairs[0] >> 4 & 0x07f007f0u), kTwoTo120);
+  high = ProductBf16x2((pairs[1] & 0x80008000u) | (pairs[1] >> 4 & 0x07f007f0u), kTwoTo120);
+}
+
 }  // namespace quire::kernels::cuda::device

@@ -76,7 +76,8 @@ void MeetMatrices(Machine& machine, Warp& warp) {
 }
 
 void MeetProduct(Machine& machine, Warp& warp) {
-  MultiplyTile(warp.product);
+  const bool bytes = warp.product.element >= emulated::Element::kInt8;
+  bytes ? MultiplyBytes(warp.product) : MultiplyTile(warp.product);
   ++machine.counters().tensor_tiles;
 }
 

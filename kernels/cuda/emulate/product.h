@@ -11,7 +11,8 @@
 
 namespace quire::kernels::cuda::emulate {
 
-// Fragments are laid out as for mma.sync.m16n8k16 (device/tensor_core.h).
+// Fragments are laid out as for mma.sync.m16n8k16 (device/tensor_core.h), or of eight-bit numbers
+// as for mma.sync.m16n8k32.
 struct ProductTile {
   // [register][lane % 4][lane / 4].
   alignas(32) uint32_t a[4][4][8];
@@ -26,5 +27,7 @@ void GiveFragments(ProductTile& tile, uint32_t lane, float* d, const uint32_t* a
                    const uint32_t* b);
 // d[16 × 8] += a[16 × 16] · b[16 × 8]: terms in the order of k, in float64, rounded once.
 void MultiplyTile(ProductTile& tile);
+// d[16 × 8] += a[16 × 32] · b[32 × 8] of int8 or e4m3 (device/tensor_core8.h).
+void MultiplyBytes(ProductTile& tile);
 
 }  // namespace quire::kernels::cuda::emulate

@@ -29,6 +29,7 @@ RUNTIME = ROOT / "kernels/cuda/runtime/runtime_cuda.cu"
 PROBE = ROOT / "tests/kernels/cuda/gate/probe.cu"
 OF_TESTS = [path for folder in ("planted", "timing") for path in sorted((ROOT / "tests/kernels/cuda" / folder).glob("*.cu"))]
 FILES = [*OPS, RUNTIME, PROBE, *OF_TESTS]
+HOST_FILES = [ROOT / "kernels" / name for name in ("grid_blocks.cc", "grid_tables.cc")]  # what packing weights calls
 # Notes of ptxas that cost an order of magnitude and that it does not call errors.
 SERIALISED = re.compile(r"\bC75(?:08|10|11|17|19)\b|serializ", re.I)
 DECLARED = re.compile(r"^QUIRE_KERNEL(?:_AHEAD)?\(\s*(\w+)", re.M)
@@ -169,8 +170,9 @@ def link(tools, objects):
     """Links all kernels and the runtime into one program, and runs it."""
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder) / "probe"
-        done = subprocess.run([str(tools / "bin/nvcc"), *map(str, objects), "-o", str(program), f"-L{tools}/lib",
-                               f"-L{tools}/lib64", "-lcudart_static"], capture_output=True, text=True, cwd=folder)
+        done = subprocess.run([str(tools / "bin/nvcc"), "-std=c++20", "-I", str(ROOT), *map(str, objects),
+                               *map(str, HOST_FILES), "-o", str(program), f"-L{tools}/lib", f"-L{tools}/lib64",
+                               "-lcudart_static"], capture_output=True, text=True, cwd=folder)
         if done.returncode != 0:
             return [(done.stdout + done.stderr)[-1500:]]
         ran = subprocess.run([str(program)], capture_output=True, text=True)

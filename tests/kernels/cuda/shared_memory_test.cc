@@ -14,6 +14,7 @@
 #include "kernels/cuda/ops/norm/rms_norm.h"
 #include "kernels/cuda/ops/rows/activation.h"
 #include "kernels/cuda/ops/rows/copy_rows.h"
+#include "kernels/cuda/ops/rows/encode_rows.h"
 #include "kernels/cuda/ops/rows/rank_sum.h"
 #include "kernels/cuda/ops/rows/round_rows.h"
 #include "kernels/cuda/ops/rows/step_state.h"
@@ -73,6 +74,27 @@ void LaunchProducts(CensusRuntime& device) {
       table.rows = rows;
       table.width = params.k;
       EXPECT_EQ(LaunchEmbedding(device, device.stream, table), "");
+    }
+  }
+}
+
+void LaunchProductsOfCodes(CensusRuntime& device) {
+  const unsigned char some = 0;
+  for (const int rows : {1, 9, 33, 2048}) {
+    for (const DType type : {DType::kG8, DType::kF8}) {
+      GemmParams params;
+      params.m = rows;
+      params.n = 512;
+      params.k = 512;
+      params.quantised = LayoutByCodes(type, params.k, true);
+      params.quantised.data = &some;
+      EXPECT_EQ(LaunchGemm(device, device.stream, params), "") << rows;
+    }
+    for (const int width : {512, kMostEncoded}) {
+      EncodeRowsParams codes;
+      codes.rows = rows;
+      codes.width = width;
+      EXPECT_EQ(LaunchEncodeRows(device, device.stream, codes), "") << rows;
     }
   }
 }
@@ -186,6 +208,7 @@ TEST(CudaSharedMemory, EveryKernelFitsEveryDeviceThatIsServed) {
     ASSERT_GE(kind.shared_bytes, runtime::kLeastSharedBytes);
     CensusRuntime device(kind.shared_bytes);
     LaunchProducts(device);
+    LaunchProductsOfCodes(device);
     LaunchAttentions(device);
     LaunchSamples(device);
     LaunchRowOps(device);

@@ -39,6 +39,10 @@ GemmKernel QuantisedKernel(const QuantisedWeight& weight, int m) {
       return QuantisedKernelTable4(m);
     case QuantForm::kE4m3:
       return QuantisedKernelE4m3(m);
+    case QuantForm::kInt8ByCodes:
+      return QuantisedKernelInt8ByCodes(m);
+    case QuantForm::kE4m3ByCodes:
+      return QuantisedKernelE4m3ByCodes(m);
     case QuantForm::kBlocks:
       break;
   }
@@ -59,7 +63,7 @@ GemmKernel FloatKernel(int m, uint32_t shared_bytes) {
   return GemmKernelOf<Tile128Short>(QUIRE_KERNEL_OF(gemm_128_short, kGemmThreads));
 }
 
-// Quantised weights of all forms have one set of tiles.
+// Of quantised weights; no form has tiles of more tokens, nor pieces that take more memory.
 int TokensOfTile(int m, bool quantised) {
   return quantised ? QuantisedKernel4(m).tokens : FloatKernel(m, runtime::kLeastSharedBytes).tokens;
 }
@@ -94,7 +98,8 @@ size_t GemmWorkspaceBytes(int m, int n, int k, int whole_n) {
 }
 
 size_t GemmCounters(int m, int n) {
-  const int tokens = std::min(TokensOfTile(m, false), TokensOfTile(m, true));
+  const int tokens = std::min({TokensOfTile(m, false), TokensOfTile(m, true),
+                               QuantisedKernelE4m3ByCodes(m).tokens});
   return static_cast<size_t>(Ceil(m, tokens)) * Ceil(n, kGemmRows);
 }
 
@@ -119,6 +124,8 @@ runtime::Error LaunchGemm(runtime::Runtime& runtime, runtime::StreamId stream, G
                                 : FloatKernel(params.m, runtime.SharedBytesPerBlock());
   params.splits = GemmSplits(params.whole_n > 0 ? params.whole_n : params.n, params.k);
   params.tiles_per_split = Ceil(Ceil(params.k, kGemmDepth), params.splits);
+  // Pieces begin at multiples of 128 of K, whose codes are one sum; the last may be empty.
+  if (IsByCodes(params.quantised.form)) params.tiles_per_split += params.tiles_per_split % 2;
   runtime::LaunchShape shape = runtime::ShapeOf(
       static_cast<uint32_t>(Ceil(params.m, choice.tokens)),
       static_cast<uint32_t>(Ceil(params.n, kGemmRows)), choice.shared_bytes, params);

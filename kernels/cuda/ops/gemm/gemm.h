@@ -10,6 +10,11 @@
 // registers: the float32 that their format defines, rounded once. The result has the bits of a
 // product with weights that were expanded so.
 //
+// Codes of activations meet codes of weights as they are: int8 sums S are exact over the whole of
+// K, y = float(S) · (step of x · step of w). Of e4m3, 128 of K are one sum c on the tensor cores;
+// where both steps are those of whole rows, y = (Σ c) · (step of x · step of w), else y = fma(c,
+// step of x · step of w, y).
+//
 // The order of a sum follows from (N, K) alone: K is cut into GemmSplits(N, K) pieces of whole
 // 64-deep tiles; each piece is summed from zero, 16 products at a time in the order of k; pieces
 // are added in ascending order. Whether one block runs all pieces or each has a block of its own
@@ -28,8 +33,12 @@ struct GemmParams {
   const uint16_t* x = nullptr;       // [m, k]
   const uint16_t* weight = nullptr;  // [n, k], where `quantised` has no data
   QuantisedWeight quantised;         // [n, k]
-  const float* bias = nullptr;       // [n] or null
-  void* out = nullptr;               // [m, n] bfloat16, or float32 with out_float32
+  // In place of x, where quantised.form is one of codes by codes: [m, k], and [m, code_groups].
+  const uint8_t* codes = nullptr;
+  const float* code_scales = nullptr;
+  int code_groups = 1;          // of K, each of 128, or 1
+  const float* bias = nullptr;  // [n] or null
+  void* out = nullptr;          // [m, n] bfloat16, or float32 with out_float32
   int m = 0;
   int n = 0;  // a multiple of 8
   // Rows of the whole matrix, where these are some of them: pieces of K follow from it. 0: n.

@@ -154,6 +154,7 @@ QUIRE_DEVICE void Gemm(const GemmParams& params) {
       total.Add(tile);
     }
   }
+  total.Settle(params);
   Finish(params, total);
 }
 

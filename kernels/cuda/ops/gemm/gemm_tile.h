@@ -75,6 +75,9 @@ struct GemmTile {
     }
   }
 
+  // Makes of the sums over the whole of K what the operations on the result take.
+  QUIRE_DEVICE void Settle(const GemmParams&) {}
+
   QUIRE_DEVICE static int Swizzled(int row, int piece) {
     return row * kGemmRowBytes + (piece ^ (row & 7)) * 16;
   }

@@ -1,5 +1,7 @@
 #include "kernels/cuda/ops/gemm/quantised.h"
 
+#include <cstring>
+
 #include "kernels/cuda/ops/gemm/pack_row.h"
 #include "kernels/gguf_blocks.h"
 #include "kernels/grid_blocks.h"
@@ -241,6 +243,39 @@ void PackQuantised(const WeightSource& source, int64_t first_row, std::byte* pac
     for (int64_t k = 0; k < source.cols; k += layout.block_elements) {
       PackBlock(source.type, block, k, to);
       block += BlockBytes(source.type);
+    }
+  }
+}
+
+QuantisedWeight LayoutByCodes(DType type, int64_t cols, bool step_of_row) {
+  QuantisedWeight layout;
+  layout.bits = 8;
+  layout.form = type == DType::kG8 ? QuantForm::kInt8ByCodes : QuantForm::kE4m3ByCodes;
+  layout.tile_bytes = kByCodesTileBytes;
+  layout.end_groups = step_of_row ? 1 : static_cast<int>((cols + 127) / 128);
+  layout.fragment_bytes = (cols + 63) / 64 * layout.tile_bytes + 64 * layout.end_groups;
+  return layout;
+}
+
+void PackByCodes(const WeightSource& source, const QuantisedWeight& layout, int64_t first_row,
+                 std::byte* packed) {
+  constexpr int64_t kRun = grouped::kRun;
+  const int64_t group = layout.end_groups == 1 ? source.cols : 128;
+  for (int64_t row = 0; row < source.rows; ++row) {
+    const int64_t at = first_row + row;
+    std::byte* stream = packed + at / 16 * layout.fragment_bytes;
+    std::byte* steps = stream + (source.cols + 63) / 64 * layout.tile_bytes;
+    const std::byte* block = source.Row(row);
+    for (int64_t k = 0; k < source.cols; k += kRun, block += BlockBytes(source.type)) {
+      if (k % group == 0) std::memcpy(steps + 4 * (k / group * 16 + at % 16), block, 4);
+      const std::byte* codes = block + grouped::HeadBytes(source.type);
+      // Four codes of a register: lane 4 g + t has k = 4 t … of row g, in the lower or the upper
+      // half of 16 rows and of 32 k.
+      for (int64_t i = 0; i < kRun; i += 4) {
+        const int64_t lane = at % 8 * 4 + i % 16 / 4;
+        const int64_t part = at % 16 / 8 + 2 * (i / 16);
+        std::memcpy(stream + k / 32 * 512 + lane * 16 + part * 4, codes + i, 4);
+      }
     }
   }
 }

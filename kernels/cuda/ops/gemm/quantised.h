@@ -4,7 +4,7 @@
 // A matrix [rows, cols] is cut into fragments of 16 rows, rows padded with zeros; a fragment is one
 // stream of tiles of 64 of K:
 //   tile: [quants][high bits][scales]; before every fourth, where the format has blocks of 256,
-//   [super scales].
+//   [super scales]; at the end, for codes by codes, [step f32] of each group of K.
 // With g = lane / 4, t = lane % 4, element j of eight of a step of 16 of K is row g + 8 · (j / 2 %
 // 2), k = 2t + j % 2 + 8 · (j / 4): what mma.m16n8k16 takes in registers. A lane's quants of a
 // tile:
@@ -12,7 +12,8 @@
 //   j / 2 + 4 · (j % 2), so that both of a register are 16 bits apart); then for 5 bits one word
 //   whose bit 8w + j is the fifth; for 6 bits two words, of steps 0–1 and 2–3, with pairs
 //   8 · (w % 2) + j. 8 bits: two vectors of 16 bytes, bytes are the elements of steps 0–1 and of
-//   2–3; codes of integers plus 128.
+//   2–3; codes of integers plus 128. The forms of codes by codes have steps of 32 of K: 16 bytes of
+//   a lane are element i of register r at 4r + i (device/tensor_core8.h).
 // Scales of a tile are arrays by QuantScales, one after another: for each group of K, rows 0 … 15
 // side by side.
 #pragma once
@@ -30,8 +31,13 @@ enum class QuantForm : int {
   kBlocks,   // GGUF's integers of 4, 5, 6, 8 bits: w = step · q + least
   kGrouped,  // integers of 4 or 8 bits: w = (q − zero) · step
   kTable,    // 4 bits: w = step · table[q], and for Q2_K + least
-  kE4m3      // 8 bits: w = e4m3(q) · step
+  kE4m3,     // 8 bits: w = e4m3(q) · step
+  // Multiplied with codes of activations (encode_rows.h), under steps of whole rows or, of e4m3, of
+  // 128 of K.
+  kInt8ByCodes,
+  kE4m3ByCodes
 };
+constexpr bool IsByCodes(QuantForm form) { return form >= QuantForm::kInt8ByCodes; }
 
 struct QuantisedWeight {
   const unsigned char* data = nullptr;
@@ -45,12 +51,14 @@ struct QuantisedWeight {
   int group_elements = 32;  // of K that share a scale: 16, 32, or 64 for longer groups
   float offset = 0.0f;      // of kBlocks
   float unit = 1.0f;        // of kTable: what kSigned's steps are multiplied by
+  int end_groups = 0;       // of codes by codes: groups of K with steps at the end
   // Of kGrouped: all steps are numbers of the type of the product, of at most 256, so that products
   // with codes round once in it. Filled in by the loader.
   bool narrow_steps = false;
   uint32_t table[4] = {};  // of kTable: 16 integers plus 128, as bytes
 };
 
+inline constexpr int kByCodesTileBytes = 1024;
 // Bytes of a tile before its scales.
 constexpr int ScalesAt(int bits) {
   return bits == 8 ? 1024 : bits == 6 ? 768 : bits == 5 ? 640 : 512;
@@ -66,9 +74,14 @@ QuantisedWeight QuantisedLayout(DType type, int64_t cols);
 inline size_t QuantisedBytes(const QuantisedWeight& layout, int64_t rows) {
   return static_cast<size_t>((rows + 15) / 16 * layout.fragment_bytes);
 }
+// The same for weights that are multiplied with codes of activations, of kG8 with steps for rows
+// and zeros of 0, or kF8 with steps for rows or 128 of K.
+QuantisedWeight LayoutByCodes(DType type, int64_t cols, bool step_of_row);
 // Packs a matrix, or one that is below others of its type: its first row becomes `first_row`.
 // `packed` begins as zeros. Host code; several threads may pack fragments.
 void PackQuantised(const WeightSource& source, int64_t first_row, std::byte* packed);
+void PackByCodes(const WeightSource& source, const QuantisedWeight& layout, int64_t first_row,
+                 std::byte* packed);
 // Whether products of this type, float16 or bfloat16, may have narrow_steps for these weights.
 bool HasNarrowSteps(const WeightSource& source, bool half);
 

@@ -25,5 +25,7 @@ GemmKernel QuantisedKernelGrouped4(int m);
 GemmKernel QuantisedKernelGrouped8(int m);
 GemmKernel QuantisedKernelTable4(int m);
 GemmKernel QuantisedKernelE4m3(int m);
+GemmKernel QuantisedKernelInt8ByCodes(int m);
+GemmKernel QuantisedKernelE4m3ByCodes(int m);
 
 }  // namespace quire::kernels::cuda
