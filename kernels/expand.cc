@@ -113,6 +113,18 @@ void ExpandTable(DType type, const std::byte* block, float* out) {
   }
 }
 
+// Every product is exact.
+void ExpandNvfp4(const std::byte* block, float* out) {
+  for (int group = 0; group < BlockElements(DType::kNVFP4) / gguf::kGroup; ++group) {
+    uint8_t q[gguf::kGroup];
+    gguf::ReadNvfp4Codes(block, group, q);
+    for (int j = 0; j < gguf::kGroup; ++j) {
+      const float scale = 0.5f * grouped::E4m3(gguf::Nvfp4Scale(block, 2 * group + j / 16));
+      *out++ = scale * static_cast<float>(gguf::kE2m1Table[q[j]]);
+    }
+  }
+}
+
 // Every product is exact but that with an infinite or a NaN d.
 void ExpandGrid(DType type, const std::byte* block, float* out) {
   const uint16_t bits = gguf::GridSuper(type, block);
@@ -164,10 +176,15 @@ void ExpandBlock(DType type, const std::byte* block, float* out) {
     case DType::kQ1_0:
     case DType::kQ2_0:
       return ExpandGrid(type, block, out);
+    case DType::kNVFP4:
+      return ExpandNvfp4(block, out);
     case DType::kG4:
     case DType::kG4_128:
     case DType::kG8:
     case DType::kF8:
+    case DType::kF4_16:
+    case DType::kNF4:
+    case DType::kFP4:
       return grouped::Expand(type, block, out);
     default:
       return ExpandSimple(type, block, out);

@@ -116,7 +116,7 @@ inline int ReadQ3Scale(const std::byte* block, int index) {
   return static_cast<int>(low | high << 4) - 32;
 }
 
-// What the codes of the types with a table mean. MXFP4's numbers of e2m1 are doubled.
+// What the codes of the types with a table mean. Numbers of e2m1 are doubled.
 inline constexpr int8_t kIq4Table[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                          1,    13,   25,  38,  53,  69,  89,  113};
 inline constexpr int8_t kE2m1Table[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
@@ -139,12 +139,17 @@ constexpr bool IsTernary(DType type) {
   return type == DType::kTQ1_0 || type == DType::kTQ2_0 || type == DType::kQ2_0;
 }
 
+// Numbers of e2m1, in files of GGUF and in the normal form of checkpoints (grouped_blocks.h).
+constexpr bool IsE2m1(DType type) {
+  return type == DType::kMXFP4 || type == DType::kNVFP4 || type == DType::kF4_16;
+}
+
 constexpr bool HasTable(DType type) {
-  return type == DType::kIQ4_NL || type == DType::kIQ4_XS || type == DType::kMXFP4 || IsIq2(type) ||
+  return type == DType::kIQ4_NL || type == DType::kIQ4_XS || IsE2m1(type) || IsIq2(type) ||
          IsIq3(type) || IsTernary(type) || type == DType::kQ1_0;
 }
 constexpr const int8_t (&TableOf(DType type))[16] {
-  if (type == DType::kMXFP4) return kE2m1Table;
+  if (IsE2m1(type)) return kE2m1Table;
   if (IsIq2(type)) return kIq2Table;
   if (type == DType::kIQ3_XXS) return kIq3XxsTable;
   if (type == DType::kIQ3_S) return kIq3STable;
@@ -162,6 +167,23 @@ inline void ReadTableCodes(DType type, const std::byte* block, int group, uint8_
     q[16 + j] = U8(nibbles + j) >> 4;
   }
 }
+
+// NVFP4: [4 scales of e4m3][4 × 8 bytes of nibbles], the low ones first. Codes of a group, whose
+// scales are 2 · group and the next, of sixteen each.
+inline void ReadNvfp4Codes(const std::byte* block, int group, uint8_t (&q)[kGroup]) {
+  const std::byte* nibbles = block + 4 + 16 * group;
+  for (int j = 0; j < 16; ++j) {
+    const int at = j / 8 * 16 + j % 8;
+    q[at] = U8(nibbles + j) & 15;
+    q[at + 8] = U8(nibbles + j) >> 4;
+  }
+}
+// A scale's magnitude; 127 means zero, and the sign nothing.
+inline uint8_t Nvfp4Scale(const std::byte* block, int index) {
+  const uint8_t code = U8(block + index);
+  return code == 127 ? 0 : code & 127;
+}
+
 // The scale of a group of IQ4_XS: six bits, less 32.
 inline int ReadIq4Scale(const std::byte* block, int group) {
   const uint32_t low = U8(block + 4 + group / 2) >> (4 * (group % 2)) & 15u;

@@ -41,10 +41,14 @@ enum class DType : uint8_t {
   kTQ2_0,
   kQ1_0,
   kQ2_0,
+  kNVFP4,
+  kF4_16,
+  kNF4,
+  kFP4,
 };
 
-// Elements that share one block: 1 for floats, 64 for Q2_0, 128 for G4_128 and Q1_0, 256 for Q*_K,
-// TQ* and IQ* but IQ4_NL, else 32.
+// Elements that share one block: 1 for floats, 64 for Q2_0, NVFP4, NF4 and FP4, 128 for G4_128 and
+// Q1_0, 256 for Q*_K, TQ* and IQ* but IQ4_NL, else 32.
 constexpr int BlockElements(DType type) {
   switch (type) {
     case DType::kF32:
@@ -71,6 +75,9 @@ constexpr int BlockElements(DType type) {
     case DType::kQ1_0:
       return 128;
     case DType::kQ2_0:
+    case DType::kNVFP4:
+    case DType::kNF4:
+    case DType::kFP4:
       return 64;
     default:
       return 32;
@@ -113,8 +120,6 @@ constexpr int BlockBytes(DType type) {
       return 84;
     case DType::kQ3_K:
       return 110;
-    case DType::kIQ4_NL:
-      return 18;
     case DType::kIQ4_XS:
       return 136;
     case DType::kMXFP4:
@@ -137,19 +142,26 @@ constexpr int BlockBytes(DType type) {
       return 54;
     case DType::kTQ2_0:
       return 66;
+    case DType::kIQ4_NL:
     case DType::kQ1_0:
     case DType::kQ2_0:
       return 18;
+    case DType::kF4_16:
+      return 24;
+    case DType::kNVFP4:
+    case DType::kNF4:
+    case DType::kFP4:
+      return 36;
   }
   return 0;
 }
 
 constexpr const char* DTypeName(DType type) {
   constexpr const char* kNames[] = {
-      "F32",   "F16",     "BF16",   "Q8_0",  "Q4_0",   "Q4_1",  "Q5_0",    "Q5_1",
-      "Q4_K",  "Q5_K",    "Q6_K",   "G4",    "G4_128", "G8",    "F8",      "Q2_K",
-      "Q3_K",  "IQ4_NL",  "IQ4_XS", "MXFP4", "IQ1_S",  "IQ1_M", "IQ2_XXS", "IQ2_XS",
-      "IQ2_S", "IQ3_XXS", "IQ3_S",  "TQ1_0", "TQ2_0",  "Q1_0",  "Q2_0"};
+      "F32",    "F16",   "BF16",  "Q8_0",   "Q4_0",    "Q4_1",   "Q5_0",  "Q5_1",    "Q4_K",
+      "Q5_K",   "Q6_K",  "G4",    "G4_128", "G8",      "F8",     "Q2_K",  "Q3_K",    "IQ4_NL",
+      "IQ4_XS", "MXFP4", "IQ1_S", "IQ1_M",  "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
+      "TQ1_0",  "TQ2_0", "Q1_0",  "Q2_0",   "NVFP4",   "F4_16",  "NF4",   "FP4"};
   return kNames[static_cast<int>(type)];
 }
 

@@ -249,7 +249,8 @@ void WorkerLoader::Steps::SayPlan() const {
 // Which quantised weights the device keeps quantised: expanding them takes memory and time.
 void WorkerLoader::Steps::SayWeightForms() const {
   if (const std::string text = model::QuantisationText(*worker_->model); !text.empty()) {
-    log_.Info("quantised checkpoint", {{"format", text}});
+    log_.Info(worker_->model->files->is_gguf() ? "GGUF file" : "quantised checkpoint",
+              {{"format", text}});
   }
   const kernels::WeightForms forms = worker_->backend->FormsOfWeights(worker_->model->program);
   if (forms.expanded > 0) {

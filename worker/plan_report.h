@@ -35,7 +35,7 @@ struct PlanReport {
   int64_t context = 0;   // the model's own
   load::MemoryRequest request;
   load::MemoryPlan plan;
-  std::string quantisation;           // of the checkpoint, for people; empty: it is not
+  std::string quantisation;           // of the checkpoint or GGUF, for people; empty: it is not
   kernels::WeightForms weights;       // of a device that may keep or expand quantised weights
   int64_t head_bytes_per_token = 0;   // what HeadBytesOfToken says
   StepWeights step_weights;           // that one decode step reads

@@ -8,16 +8,19 @@
 namespace quire::cli {
 namespace {
 
+// Of the types of a GGUF file: what a line of the plan has room for.
+constexpr size_t kLongestForms = 480;
+
 // Reads members and remembers the first that is missing or of another type.
 class Reader {
  public:
   explicit Reader(const json::Object& object) : object_(object) {}
 
-  std::string Text(std::string_view name) {
+  std::string Text(std::string_view name, size_t most = 256) {
     const json::Value* value = json::Find(object_, name);
     const json::String* text = value == nullptr ? nullptr : value->if_string();
     if (text == nullptr) return Missing(name), "";
-    return PlainText(std::string(json::View(*text)), 256);
+    return PlainText(std::string(json::View(*text)), most);
   }
   double Number(std::string_view name) {
     const json::Value* value = json::Find(object_, name);
@@ -73,7 +76,7 @@ absl::StatusOr<WorkerPlan> ParseWorkerPlan(const std::string& json_line) {
   plan.device = read.Text("device");
   plan.numerics = read.Text("numerics");
   if (json::Find(*object, "quantisation") != nullptr) {
-    plan.quantisation = read.Text("quantisation");
+    plan.quantisation = read.Text("quantisation", kLongestForms);
   }
   if (json::Find(*object, "expert_bytes") != nullptr) {
     plan.expert_bytes = read.Int("expert_bytes");

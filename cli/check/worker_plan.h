@@ -22,7 +22,7 @@ struct FittingContext {
 // Sizes in bytes.
 struct WorkerPlan {
   std::string family, device, numerics;
-  std::string quantisation;  // of a quantised checkpoint, and its forms in memory
+  std::string quantisation;  // of a quantised checkpoint and its forms in memory, or a GGUF's types
   int64_t context = 0;
   int64_t max_model_len = 0;
   int64_t max_num_seqs = 0;

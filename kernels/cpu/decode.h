@@ -2,8 +2,9 @@
 //
 // The weight that a kernel multiplies is the float32 that its format defines. It is d · q for the
 // scaled formats (one rounding), fma(d, q, m) or fma(d · scale, q, −dmin · min) for those with a
-// minimum, d · (q − zero) for the grouped ones and IQ1, whose difference is exact. So the order and
-// the bits of a sum depend on K and the format alone.
+// minimum. It is d · (q − zero) for the grouped ones and IQ1, whose difference is exact, and
+// d · table[q] for NF4 and FP4. So the order and the bits of a sum depend on K and the format
+// alone.
 #pragma once
 
 #include <type_traits>
@@ -78,6 +79,13 @@ template <class V, DType kType>
   return V::And(ShiftUp<V>(bytes, -(quad % 4 / 2 * 4)), V::SetInt(0x0f0f0f0fu));
 }
 
+// The weight whose code is byte kByte of its lane, of the types with a table of floats.
+template <class V, DType kType, int kByte>
+[[gnu::always_inline]] inline typename V::F FromTable(const Scales<V>& s, typename V::I codes) {
+  const auto lowest = V::template ShiftRight<8 * kByte>(codes);
+  return V::Mul(s.scale, V::LookUpFloat(lowest, grouped::FloatTableOf(kType)));
+}
+
 // The weight whose byte is at the top of its lane, zeros below.
 template <class V, DType kType>
 [[gnu::always_inline]] inline typename V::F Scaled(const Scales<V>& s, typename V::I top) {
@@ -125,6 +133,9 @@ template <class V, DType kType, class Use>
   }
   Unroll<4>([&](auto i) __attribute__((always_inline)) {
     constexpr int kByte = decltype(i)::value;
+    if constexpr (grouped::HasFloatTable(kType)) {
+      return use(kByte, FromTable<V, kType, kByte>(s, bytes));
+    }
     use(kByte, Scaled<V, kType>(s, V::template ByteToTop<kByte>(bytes)));
   });
 }

@@ -27,10 +27,12 @@ constexpr int Offset(DType type) {
   return type == DType::kQ6_K ? 32 : 0;
 }
 
+// Whether each sixteen elements have a scale that is a float of its own, not an integer times one.
+constexpr bool HasOwnScales(DType type) { return type == DType::kNVFP4 || type == DType::kF4_16; }
 // Whether scales are of sixteen elements, not of 32.
 constexpr bool HasHalves(DType type) {
   return type == DType::kQ6_K || type == DType::kQ2_K || type == DType::kQ3_K ||
-         type == DType::kIQ1_M || gguf::IsIq2(type);
+         type == DType::kIQ1_M || gguf::IsIq2(type) || HasOwnScales(type);
 }
 // Whether pairs of bits make the codes, alone or with a plane of third bits.
 constexpr bool HasPairs(DType type) {
@@ -39,12 +41,16 @@ constexpr bool HasPairs(DType type) {
 }
 constexpr bool HasThirdBit(DType type) { return type == DType::kQ3_K || gguf::IsIq2(type); }
 // Whether a whole number of each row is taken off the codes as they are read.
-constexpr bool HasZeroBytes(DType type) { return grouped::HasNibbles(type) || gguf::IsIq1(type); }
+constexpr bool HasZeroBytes(DType type) {
+  return grouped::HasNibbleZero(type) || gguf::IsIq1(type);
+}
 
-// Whether the int8 class multiplies a format with quantised rows. Floats, e4m3, whose values are no
-// integers, and IQ1, whose zeros change within a scale, keep the products of the float32 class.
+// Whether the int8 class multiplies a format with quantised rows. Floats, e4m3, NF4 and FP4, whose
+// values are no integers, and IQ1, whose zeros change within a scale, keep the products of the
+// float32 class.
 constexpr bool TakesInt8(DType type) {
-  return IsQuantised(type) && type != DType::kF8 && !gguf::IsIq1(type);
+  return IsQuantised(type) && type != DType::kF8 && !grouped::HasFloatTable(type) &&
+         !gguf::IsIq1(type);
 }
 
 // A panel of 16 rows is a stream: where a type has more than 32 elements to a block [super scales]
@@ -58,6 +64,8 @@ constexpr int ValueBytes(DType type) {
 }
 constexpr int ScaleBytes(DType type) {
   if (type == DType::kG4_128 || gguf::IsTernary(type) || type == DType::kQ1_0) return 0;
+  if (grouped::HasFloatTable(type)) return 0;
+  if (type == DType::kF4_16) return 128;
   if (grouped::HasZero(type)) return 80;
   if (type == DType::kIQ4_XS || type == DType::kMXFP4 || type == DType::kIQ1_S) return 16;
   if (gguf::IsIq2(type) || gguf::IsIq3(type)) return 16;
@@ -66,6 +74,8 @@ constexpr int ScaleBytes(DType type) {
 constexpr int SuperBytes(DType type) {
   if (type == DType::kQ4_K || type == DType::kQ5_K || type == DType::kQ2_K) return 64;
   if (type == DType::kG4_128) return 80;
+  if (grouped::HasFloatTable(type)) return 64;
+  if (type == DType::kNVFP4) return 0;
   return BlockElements(type) > 32 ? 32 : 0;
 }
 constexpr int PackedBlockBytes(DType type) { return ScaleBytes(type) + ValueBytes(type); }
@@ -116,6 +126,10 @@ template <class Function>
     QUIRE_TYPE(kIQ3_S);
     QUIRE_TYPE(kQ1_0);
     QUIRE_TYPE(kQ2_0);
+    QUIRE_TYPE(kNVFP4);
+    QUIRE_TYPE(kF4_16);
+    QUIRE_TYPE(kNF4);
+    QUIRE_TYPE(kFP4);
     case DType::kIQ2_XXS:
     case DType::kIQ2_S:
       QUIRE_TYPE(kIQ2_XS);

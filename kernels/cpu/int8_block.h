@@ -33,7 +33,7 @@ template <class V>
 struct Int8Scales {
   typename V::F scale;
   typename V::F minimum;  // G8: the zero; Q2_K: dmin
-  typename V::F half[2];  // halves: integers
+  typename V::F half[2];  // halves: integers, or floats
   typename V::F half_minimum[2];
 };
 
@@ -42,7 +42,10 @@ template <class V, DType kType>
   const std::byte* scales = panel + BlockOffset(kType, block);
   const std::byte* supers = panel + SuperOffset(kType, block);
   Int8Scales<V> s{V::Zero(), V::Zero(), {V::Zero(), V::Zero()}, {V::Zero(), V::Zero()}};
-  if constexpr (grouped::IsGrouped(kType)) {
+  if constexpr (HasOwnScales(kType)) {
+    Unroll<2>([&](auto h)
+                  __attribute__((always_inline)) { s.half[h] = OwnScale<V, kType>(scales, h); });
+  } else if constexpr (grouped::IsGrouped(kType)) {
     const std::byte* head = SuperBytes(kType) > 0 ? supers : scales;
     s.scale = V::AsFloat(V::LoadInt(head));
     if constexpr (kType == DType::kG8) s.minimum = V::ToFloat(V::LoadSignedBytes(head + 64));
@@ -73,7 +76,7 @@ template <class V, DType kType>
 // The zeros that G4's codes lose before they are multiplied, in every byte.
 template <class V, DType kType>
 [[gnu::always_inline]] inline typename V::I ReadNibbleZeros(const std::byte* panel, int64_t block) {
-  if constexpr (!grouped::HasNibbles(kType)) return V::SetInt(0);
+  if constexpr (!grouped::HasNibbleZero(kType)) return V::SetInt(0);
   return V::AsInt(ReadScales<V, kType>(panel, block, 0).minimum);
 }
 
@@ -82,7 +85,7 @@ template <class V, DType kType>
 [[gnu::always_inline]] inline typename V::I ReadDotCodes(const std::byte* values,
                                                          typename V::I zeros, int quad) {
   auto codes = ReadCodes<V, kType>(values, quad);
-  if constexpr (grouped::HasNibbles(kType)) codes = V::SubBytes(codes, zeros);
+  if constexpr (grouped::HasNibbleZero(kType)) codes = V::SubBytes(codes, zeros);
   if constexpr (Int8FormOf(kType).is_signed && V::kUnsignedCodes) {
     codes = V::SubBytes(codes, V::SetInt(0x80808080u));
   }
@@ -162,10 +165,16 @@ template <class V, Int8Form kForm, int kRows, int kPanels, class Codes>
     if constexpr (!kForm.halves) return;
     ForEachOf<V, kRows, kPanels>([&](int r, int p) __attribute__((always_inline)) {
       const auto whole = V::ToFloat(sum[r][p]);
-      value[r][p] = part == 0 ? V::Mul(whole, scales[p].half[0])
-                              : V::Fma(whole, scales[p].half[1], value[r][p]);
+      if constexpr (kForm.own) {
+        const auto dx = V::Set(Int8Row{x + r, x_rows}.Float(kInt8Dx));
+        acc[r][p] = V::Fma(whole, V::Mul(scales[p].half[part], dx), acc[r][p]);
+      } else {
+        value[r][p] = part == 0 ? V::Mul(whole, scales[p].half[0])
+                                : V::Fma(whole, scales[p].half[1], value[r][p]);
+      }
     });
   });
+  if constexpr (kForm.own) return;
   ForEachOf<V, kRows, kPanels>([&](int r, int p) __attribute__((always_inline)) {
     const Int8Row row{x + r, x_rows};
     if constexpr (kForm.halves) {

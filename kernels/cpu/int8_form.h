@@ -12,6 +12,8 @@
 // `scale` is d, or d · scale of the K formats, rounded; its product with dx is rounded next.
 // Formats with scales of 16 k sum t = S₀ · scale₀ + S₁ · scale₁, which is exact (below 2^24), and
 // take d · dx for the factor; Q2_K also u = Σq₀ · min₀ + Σq₁ · min₁ and −(dmin · dx).
+// NVFP4 and F4_16, whose sixteen k have floats of their own for scales, add each of them in turn:
+// acc = fma(float(S₀), scale₀ · dx, acc), then the same of the second.
 // Rows, tiles, threads and instruction sets change no bit of it.
 #pragma once
 
@@ -24,6 +26,7 @@ namespace quire::kernels::cpu {
 // What of a format its dot products depend on. Formats of one form share their kernels.
 struct Int8Form {
   bool halves = false;     // a scale for each 16 k
+  bool own = false;        // which is a float of its own
   bool minimum = false;    // an addend for each block (Q2_K: for each half)
   bool zero = false;       // an integer of each row is taken off every code: G8
   bool is_signed = false;  // codes are signed bytes
@@ -35,6 +38,7 @@ struct Int8Form {
 constexpr Int8Form Int8FormOf(DType type) {
   Int8Form form;
   form.halves = HasHalves(type);
+  form.own = HasOwnScales(type);
   form.minimum = HasMinimum(type);
   form.zero = type == DType::kG8;
   form.is_signed = type == DType::kQ8_0 || gguf::HasTable(type) || grouped::HasZero(type);

@@ -136,7 +136,7 @@ template <class V, DType kType>
 // The first type of the same form: tiles know codes no more, so that types of one form share them.
 constexpr DType SameForm(DType type) {
   for (const DType first : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ6_K,
-                            DType::kQ3_K, DType::kQ2_K}) {
+                            DType::kQ3_K, DType::kQ2_K, DType::kNVFP4}) {
     if (Int8FormOf(first) == Int8FormOf(type)) return first;
   }
   return type;

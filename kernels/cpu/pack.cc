@@ -182,6 +182,20 @@ void PackTable(DType type, const std::byte* row, int64_t k, const LaneWriter& to
   }
 }
 
+void PackNvfp4(const std::byte* row, int64_t k, const LaneWriter& to) {
+  const int groups = SuperBlocks(DType::kNVFP4);
+  for (int64_t block = 0; block < k / gguf::kGroup; ++block) {
+    const std::byte* from = row + block / groups * BlockBytes(DType::kNVFP4);
+    const int group = static_cast<int>(block % groups);
+    uint8_t q[gguf::kGroup];
+    gguf::ReadNvfp4Codes(from, group, q);
+    PutNibbles(to.Values(block), to.lane, q);
+    for (int half = 0; half < 2; ++half) {
+      to.Scales(block)[16 * half + to.lane] = std::byte{gguf::Nvfp4Scale(from, 2 * group + half)};
+    }
+  }
+}
+
 void PackGrid(DType type, const std::byte* row, int64_t k, const LaneWriter& to) {
   const int groups = SuperBlocks(type);
   for (int64_t super = 0; super < k / BlockElements(type); ++super) {
@@ -213,12 +227,13 @@ void PackGrouped(DType type, const std::byte* row, int64_t k, const LaneWriter& 
     const std::byte* from = row + block * BlockBytes(type);
     std::byte* head = SuperBytes(type) > 0 ? to.SuperScales(block) : to.Scales(block);
     std::memcpy(head + 4 * to.lane, from, 4);
+    if (type == DType::kF4_16) std::memcpy(head + 64 + 4 * to.lane, from + 4, 4);
     if (grouped::HasZero(type)) head[64 + to.lane] = from[4];
     for (int run = 0; run < runs; ++run) {
       std::byte* values = to.Values(block * runs + run);
       if (grouped::HasNibbles(type)) {
         uint8_t q[grouped::kRun];
-        grouped::ReadNibbles(from, run, q);
+        grouped::ReadNibbles(type, from, run, q);
         PutNibbles(values, to.lane, q);
         continue;
       }
@@ -275,10 +290,15 @@ void PackLane(DType type, const std::byte* row, const LaneWriter& to) {
     case DType::kQ1_0:
     case DType::kQ2_0:
       return PackGrid(type, row, k, to);
+    case DType::kNVFP4:
+      return PackNvfp4(row, k, to);
     case DType::kG4:
     case DType::kG4_128:
     case DType::kG8:
     case DType::kF8:
+    case DType::kF4_16:
+    case DType::kNF4:
+    case DType::kFP4:
       return PackGrouped(type, row, k, to);
     default:
       return PackSimple(type, row, k, to);

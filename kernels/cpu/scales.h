@@ -9,7 +9,8 @@ namespace quire::kernels::cpu {
 
 // The factor (over 2^24) and the addend of each row for 16 k (HasHalves) or 32 k. Of grouped
 // formats and IQ1 the addend is the zero: of G4 as integers in every byte, of G8 times 2^24, of IQ1
-// as nibbles of every byte, the low one for the first of two eights. F8 has the plain factor.
+// as nibbles of every byte, the low one for the first of two eights. F8, NF4 and FP4 have the plain
+// factor.
 template <class V>
 struct Scales {
   typename V::F scale;
@@ -27,7 +28,7 @@ template <class V>
 template <class V, DType kType>
 [[gnu::always_inline]] inline Scales<V> ReadGroupedScales(const std::byte* at) {
   Scales<V> s{V::AsFloat(V::LoadInt(at)), V::Zero()};
-  if constexpr (kType == DType::kF8) return s;
+  if constexpr (kType == DType::kF8 || grouped::HasFloatTable(kType)) return s;
   s.scale = V::Mul(s.scale, V::Set(0x1p-24f));
   if constexpr (kType == DType::kG8) {
     s.minimum = V::Mul(V::ToFloat(V::LoadSignedBytes(at + 64)), V::Set(0x1p24f));
@@ -35,6 +36,18 @@ template <class V, DType kType>
     s.minimum = V::AsFloat(InEveryByte<V>(V::LoadUnsignedBytes(at + 64)));
   }
   return s;
+}
+
+// The scale of a half of NVFP4 and F4_16, halved because their table is doubled.
+template <class V, DType kType>
+[[gnu::always_inline]] inline typename V::F OwnScale(const std::byte* scales, int half) {
+  if constexpr (kType == DType::kF4_16) {
+    return V::Mul(V::AsFloat(V::LoadInt(scales + 64 * half)), V::Set(0.5f));
+  } else {
+    // Exponent and mantissa where float32 has them: too small by 2^120.
+    const auto codes = V::template ShiftLeft<20>(V::LoadUnsignedBytes(scales + 16 * half));
+    return V::Mul(V::AsFloat(codes), V::Set(0x1p119f));
+  }
 }
 
 // 2 s + 1 of a half of a grid type, whose scale is s (grid_blocks.h: a byte is GridScaleByte).
@@ -87,6 +100,8 @@ template <class V, DType kType>
     const auto step = V::Mul(V::LoadHalf(supers), V::Set(gguf::GridUnit(kType)));
     s.scale = V::Mul(step, GridFactor<V, kType>(scales, half));
     if constexpr (gguf::IsIq1(kType)) s.minimum = GridZeros<V, kType>(scales, half);
+  } else if constexpr (HasOwnScales(kType)) {
+    s.scale = OwnScale<V, kType>(scales, half);
   } else if constexpr (kType == DType::kIQ4_XS) {
     s.scale = V::Mul(V::LoadHalf(supers), V::ToFloat(V::LoadSignedBytes(scales)));
   } else if constexpr (kType == DType::kMXFP4) {
@@ -105,7 +120,7 @@ template <class V, DType kType>
 template <class V, DType kType>
 [[gnu::always_inline]] inline Scales<V> ReadScales(const std::byte* panel, int64_t block,
                                                    int half) {
-  if constexpr (grouped::IsGrouped(kType)) {
+  if constexpr (grouped::IsGrouped(kType) && !HasOwnScales(kType)) {
     return ReadGroupedScales<V, kType>(
         panel + (SuperBytes(kType) > 0 ? SuperOffset(kType, block) : BlockOffset(kType, block)));
   }

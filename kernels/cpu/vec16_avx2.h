@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/eight_avx2.h"
+
 namespace quire::kernels::cpu {
 
 struct Vec16Avx2 {
@@ -139,17 +141,12 @@ struct Vec16Avx2 {
         _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
     return {_mm256_shuffle_epi8(wide, a.low), _mm256_shuffle_epi8(wide, a.high)};
   }
+  QUIRE_INLINE F LookUpFloat(I a, const float (&table)[16]) {
+    return {LookUpEight(a.low, table), LookUpEight(a.high, table)};
+  }
   template <int kByte>
   QUIRE_INLINE I ByteToTop(I a) {
-    if constexpr (kByte == 0) return ShiftLeft<24>(a);
-    if constexpr (kByte == 3) return And(a, SetInt(0xff000000u));
-    // An index with its highest bit set gives zero.
-    constexpr int kZero = 0x00808080;
-    const __m256i index = _mm256_setr_epi32(
-        kZero | (kByte << 24), kZero | ((4 + kByte) << 24), kZero | ((8 + kByte) << 24),
-        kZero | ((12 + kByte) << 24), kZero | (kByte << 24), kZero | ((4 + kByte) << 24),
-        kZero | ((8 + kByte) << 24), kZero | ((12 + kByte) << 24));
-    return {_mm256_shuffle_epi8(a.low, index), _mm256_shuffle_epi8(a.high, index)};
+    return {ByteToTopOfEight<kByte>(a.low), ByteToTopOfEight<kByte>(a.high)};
   }
   QUIRE_INLINE F ToFloat(I a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
   QUIRE_INLINE F AsFloat(I a) { return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)}; }

@@ -112,6 +112,10 @@ struct Vec16Avx512 {
     const I wide = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
     return _mm512_shuffle_epi8(wide, a);
   }
+  // A permutation reads the lowest four bits.
+  QUIRE_INLINE F LookUpFloat(I a, const float (&table)[16]) {
+    return _mm512_permutexvar_ps(a, _mm512_loadu_ps(table));
+  }
   template <int kByte>
   QUIRE_INLINE I ByteToTop(I a) {
     if constexpr (kByte == 0) return _mm512_slli_epi32(a, 24);

@@ -126,6 +126,8 @@ struct Vec16Plain {
     }
     return r;
   }
+  // The lowest four bits of each lane become the table's numbers.
+  static F LookUpFloat(I a, const float (&table)[16]) { QUIRE_LANES(table[a.v[i] & 15u]); }
   static I ShiftRightBy(I a, int bits) { QUIRE_INT_LANES(a.v[i] >> bits); }
   static F ToFloat(I a) { QUIRE_LANES(static_cast<float>(static_cast<int32_t>(a.v[i]))); }
   static F AsFloat(I a) { QUIRE_LANES(std::bit_cast<float>(a.v[i])); }

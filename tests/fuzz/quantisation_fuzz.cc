@@ -19,6 +19,8 @@ void WriteAll(const quire::load::QuantisedMatrix& matrix) {
   const quire::kernels::WeightSource form{matrix.Form(), matrix.rows, matrix.cols, nullptr};
   std::vector<std::byte> out(static_cast<size_t>(form.Bytes()));
   (void)matrix.Write({0, matrix.rows, 0, matrix.cols}, out.data());
+  std::vector<float> floats(static_cast<size_t>(matrix.rows * matrix.cols));
+  (void)matrix.WriteTransposed({0, matrix.rows, 0, matrix.cols}, floats.data());
 }
 
 }  // namespace

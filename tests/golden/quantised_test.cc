@@ -25,7 +25,7 @@ constexpr double kToleranceOfRow = 1e-5;  // of the largest logit of a row
 struct Quantised {
   const char* name;
   DType form;  // of its quantised matrices
-  // How many: seven of each of two layers, less what an ignore list names.
+  // How many: seven of each layer, less what an ignore list names.
   int matrices = 14;
   int floats = 0;  // those that become float32 where others do not
 };
@@ -49,6 +49,13 @@ constexpr Quantised kQuantisedFixtures[] = {
     {"gptq-3bit", DType::kG4},
     {"gptq-2bit", DType::kG4},
     {"awq-g128", DType::kG4_128},
+    {"compressed-nvfp4", DType::kF4_16, 13},
+    {"compressed-mxfp4", DType::kMXFP4, 13},
+    {"modelopt-nvfp4", DType::kF4_16},
+    // Rows of 96 inputs are no whole number of blocks of 64.
+    {"bnb-nf4-double", DType::kNF4, 7, 1},
+    {"bnb-fp4", DType::kFP4, 7},
+    {"bnb-int8", DType::kG8},
 };
 
 std::string QuantisedFolder(const std::string& name) {
@@ -126,12 +133,16 @@ TEST_P(QuantisedTest, MatricesHaveTheirForm) {
 TEST_P(QuantisedTest, RanksHaveTheirPartsOrANamedRefusal) {
   auto second = model::LoadModel(QuantisedFolder(GetParam().name),
                                  {.with_text = false, .rank = {.rank = 1, .ranks = 2}});
-  if (GetParam().form == DType::kG4_128) {
+  const int block = kernels::BlockElements(GetParam().form);
+  if (block > 32) {  // half of the heads, or of the intermediate size, has less than one
     ASSERT_FALSE(second.ok());
-    EXPECT_NE(second.status().message().find("do not end on a border of blocks of 128"),
+    const std::string said(second.status().message());
+    EXPECT_NE(said.find("do not end on a border of blocks of " + std::to_string(block)),
               std::string::npos)
-        << second.status();
-    EXPECT_NE(second.status().message().find("is quantised as G4_128"), std::string::npos);
+        << said;
+    EXPECT_NE(said.find(std::string("is quantised as ") + kernels::DTypeName(GetParam().form)),
+              std::string::npos)
+        << said;
     EXPECT_NE(second.status().message().find("use --tensor-parallel-size 1"), std::string::npos);
     return;
   }
@@ -159,7 +170,7 @@ TEST_P(QuantisedTest, RanksHaveTheirPartsOrANamedRefusal) {
     }
     ++compared;
   }
-  EXPECT_GE(compared, 4);  // o and down of two layers
+  EXPECT_GE(compared, 2 * whole->config.layers);  // o and down
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, QuantisedTest, testing::ValuesIn(kQuantisedFixtures),

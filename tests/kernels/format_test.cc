@@ -59,7 +59,7 @@ std::vector<float> Decoded(const KernelTable& kernels, const WeightSource& sourc
 TEST(Format, KernelsReadWhatTheReferenceReads) {
   std::vector<char> bytes;
   const std::vector<Recorded> formats = ReadFixture(bytes);
-  ASSERT_EQ(formats.size(), 13u);
+  ASSERT_EQ(formats.size(), 14u);
   for (const Recorded& format : formats) {
     const char* name = DTypeName(format.source.type);
     const std::vector<float> got = Decoded(ReferenceKernels(), format.source);
@@ -125,6 +125,40 @@ TEST(Format, GridsAreReadBitForBit) {
     }
   }
   EXPECT_EQ(types, 11);
+}
+
+// Bit for bit, whatever the instruction set: every scale of e4m3 with every code, and the scales
+// and codes of the normal form with its one rounding.
+TEST(Format, FourBitNumbersAreReadBitForBit) {
+  test::WeightStore store(12);
+  std::vector<std::byte> every;  // blocks of NVFP4
+  for (int scale = 0; scale < 256; scale += 4) {
+    for (int i = 0; i < 4; ++i) every.push_back(static_cast<std::byte>(scale + i));
+    for (int i = 0; i < 32; ++i) every.push_back(static_cast<std::byte>(i % 8 * 34 + 16));
+  }
+  const WeightSource scales{DType::kNVFP4, 1, 64 * 64, every.data()};
+  for (const DType type : {DType::kNVFP4, DType::kF4_16, DType::kNF4, DType::kFP4}) {
+    for (const WeightSource& source : {store.Random(type, 1, 768, 0.1f), scales}) {
+      if (source.type != type) continue;
+      std::vector<float> expanded(static_cast<size_t>(source.cols));
+      ExpandRow(source, 0, expanded);
+      EXPECT_EQ(Decoded(ReferenceKernels(), source), expanded) << DTypeName(type);
+      EXPECT_EQ(Decoded(Avx2Kernels(), source), expanded) << DTypeName(type);
+      if (HostHas(Isa::kAvx512)) {
+        EXPECT_EQ(Decoded(Avx512Kernels(), source), expanded) << DTypeName(type);
+      }
+      for (size_t i = 0; i < expanded.size(); ++i) {
+        const double exact = test::ElementOf(source, 0, static_cast<int64_t>(i));
+        if (type == DType::kNVFP4) {
+          ASSERT_EQ(static_cast<double>(expanded[i]), exact) << i;
+        } else if (type != DType::kNF4) {
+          ASSERT_NEAR(expanded[i], exact, 1e-7 * std::fabs(exact)) << DTypeName(type) << " " << i;
+        } else {
+          ASSERT_NEAR(expanded[i], exact, 1e-6 * 0.1) << i;
+        }
+      }
+    }
+  }
 }
 
 // A slice of columns, cut on a border of blocks, packs as a matrix of these columns alone does.

@@ -25,6 +25,8 @@ struct CodeBlock {
   float minimum = 0.0f;
   bool has_minimum = false;
   bool halves = false;
+  bool own = false;  // each half has a scale that is a float
+  float own_scale[2] = {};
   int half[2] = {};
   int half_minimum[2] = {};  // Q2_K
   float dmin = 0.0f;
@@ -98,12 +100,29 @@ void ReadSuper(DType type, const std::byte* at, int group, CodeBlock& block) {
   }
 }
 
+// NVFP4 and F4_16.
+void ReadOwnScales(DType type, const std::byte* at, int group, CodeBlock& block) {
+  uint8_t q[32];
+  if (type == DType::kNVFP4) {
+    gguf::ReadNvfp4Codes(at, group, q);
+  } else {
+    grouped::ReadNibbles(type, at, 0, q);
+  }
+  for (int i = 0; i < 32; ++i) block.code[i] = grouped::TwiceE2m1(q[i]);
+  block.own = true;
+  for (int h = 0; h < 2; ++h) {
+    block.own_scale[h] =
+        0.5f * (type == DType::kNVFP4 ? grouped::E4m3(gguf::Nvfp4Scale(at, 2 * group + h))
+                                      : grouped::Scale(at, h));
+  }
+}
+
 void ReadGrouped(DType type, const std::byte* at, int run, CodeBlock& block) {
   block.d = grouped::Scale(at);
   const int zero = grouped::Zero(at);
   uint8_t q[32];
   if (grouped::HasNibbles(type)) {
-    grouped::ReadNibbles(at, run, q);
+    grouped::ReadNibbles(type, at, run, q);
     return Take(q, zero, block);
   }
   for (int i = 0; i < 32; ++i) {
@@ -118,7 +137,9 @@ CodeBlock ReadBlock(const WeightSource& source, int64_t row, int64_t index) {
   const int group = static_cast<int>(index % groups);
   CodeBlock block;
   uint8_t q[32];
-  if (grouped::IsGrouped(type)) {
+  if (type == DType::kNVFP4 || type == DType::kF4_16) {
+    ReadOwnScales(type, at, group, block);
+  } else if (grouped::IsGrouped(type)) {
     ReadGrouped(type, at, group, block);
   } else if (gguf::IsGrid(type)) {
     ReadGrid(type, at, group, block);
@@ -169,7 +190,19 @@ float AddProduct(float a, float b, float acc, Fault fault) {
   return acc + product;
 }
 
+float AddOwnHalves(float acc, const CodeBlock& w, const InputBlock& x, Fault fault) {
+  for (int h = 0; h < 2; ++h) {
+    int sum = 0;
+    for (int i = 16 * h; i < 16 * h + 16; ++i) sum += w.code[i] * x.q[i];
+    const float value = static_cast<float>(sum);
+    acc = fault == Fault::kScaleBeforeInput ? std::fma(value * w.own_scale[h], x.dx, acc)
+                                            : AddProduct(value, w.own_scale[h] * x.dx, acc, fault);
+  }
+  return acc;
+}
+
 float AddBlock(float acc, const CodeBlock& w, const InputBlock& x, Fault fault) {
+  if (w.own) return AddOwnHalves(acc, w, x, fault);
   int sum = 0, sum_q = 0, minima = 0;
   for (int i = 0; i < 32; ++i) {
     sum += w.code[i] * x.q[i] * (w.halves ? w.half[i / 16] : 1);

@@ -1,8 +1,10 @@
 #include "tests/kernels/test_weights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "kernels/grouped_blocks.h"
 #include "tests/kernels/grid_elements.h"
 
 namespace quire::kernels::test {
@@ -97,11 +99,30 @@ double ElementOfIq4Xs(const std::byte* block, int j) {
          Iq4Value(Nibble(block + 8 + 16 * sub, j % 32));
 }
 
-double ElementOfMxfp4(const std::byte* block, int j) {
+double E2m1Value(int code) {
   constexpr double kValues[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
-  const int code = Nibble(block + 1, j);
-  const double size = std::ldexp(kValues[code & 7], Byte(block, 0) - 127);
-  return (code & 8) != 0 ? -size : size;
+  return (code & 8) != 0 ? -kValues[code & 7] : kValues[code & 7];
+}
+
+double ElementOfMxfp4(const std::byte* block, int j) {
+  return std::ldexp(E2m1Value(Nibble(block + 1, j)), Byte(block, 0) - 127);
+}
+
+double ElementOfNvfp4(const std::byte* block, int j) {
+  const int code = Byte(block, j / 16);
+  const double scale = code == 127 ? 0.0 : E4m3Value(code & 127);
+  const int pair = Byte(block + 4 + j / 16 * 8, j % 8);
+  return scale * E2m1Value(j % 16 < 8 ? pair & 15 : pair >> 4);
+}
+
+// NF4 to seven digits, and twelfths of FP4.
+double FloatTableValue(DType type, int code) {
+  constexpr double kNf4[] = {-1,         -0.6961928, -0.5250731, -0.3949175, -0.2844414, -0.1847734,
+                             -0.0910500, 0,          0.0795803,  0.1609302,  0.2461123,  0.3379152,
+                             0.4407098,  0.5626170,  0.7229568,  1};
+  constexpr double kFp4[] = {0, 0.0625, 8, 12, 4, 6, 2, 3};
+  if (type == DType::kNF4) return kNf4[code];
+  return (code & 8) != 0 ? -kFp4[code & 7] / 12 : kFp4[code & 7] / 12;
 }
 
 // What an element is about where d is 1 and the rest of a block is any bits.
@@ -126,6 +147,11 @@ float SizeOf(DType type) {
       return 70.0f;
     case DType::kIQ4_XS:
       return 18.0f * 70.0f;
+    case DType::kF4_16:
+      return 3.0f;
+    case DType::kNF4:
+    case DType::kFP4:
+      return 0.5f;
     case DType::kIQ2_XXS:
     case DType::kIQ2_XS:
     case DType::kIQ2_S:
@@ -144,6 +170,13 @@ void PutGroupedHead(DType type, float size, std::mt19937& random, std::byte* blo
   float scale = size / 8.0f * factor(random);
   if (type == DType::kG8) scale = size / 73.0f * factor(random);
   if (type == DType::kF8) scale = size / 100.0f * factor(random);
+  if (type == DType::kF4_16 || type == DType::kNF4 || type == DType::kFP4) {
+    scale = size / SizeOf(type) * factor(random);
+  }
+  if (type == DType::kF4_16) {
+    const float second = size / SizeOf(type) * factor(random);
+    std::memcpy(block + 4, &second, 4);
+  }
   std::memcpy(block, &scale, 4);
   if (type == DType::kG8) block[4] = static_cast<std::byte>(random() & 255);
   if (type == DType::kG4 || type == DType::kG4_128)
@@ -225,6 +258,13 @@ double ElementOf(const WeightSource& source, int64_t row, int64_t col) {
     case DType::kG4:
     case DType::kG4_128:
       return FloatOf(block) * (Nibble(block + 5 + j / 32 * 16, j % 32) - Signed(block, 4));
+    case DType::kNVFP4:
+      return ElementOfNvfp4(block, j);
+    case DType::kF4_16:
+      return FloatOf(block + j / 16 * 4) * E2m1Value(Nibble(block + 8, j));
+    case DType::kNF4:
+    case DType::kFP4:
+      return FloatOf(block) * FloatTableValue(source.type, Nibble(block + 4 + j / 32 * 16, j % 32));
     case DType::kG8:
       return FloatOf(block) * (Signed(block + 5, j) - Signed(block, 4));
     case DType::kF8:
@@ -273,11 +313,18 @@ WeightSource WeightStore::Random(DType type, int64_t rows, int64_t cols, float s
   const int block_bytes = BlockBytes(type);
   for (int64_t at = 0; at < source.Bytes(); at += block_bytes) {
     for (int i = 0; i < block_bytes; ++i) data[at + i] = static_cast<std::byte>(random_() & 255);
-    if (type == DType::kG4 || type == DType::kG4_128 || type == DType::kG8 || type == DType::kF8) {
+    if (grouped::IsGrouped(type)) {
       PutGroupedHead(type, size, random_, data + at);
       continue;
     }
     const float d = size / SizeOf(type);
+    if (type == DType::kNVFP4) {  // scales in eighths of the power of two
+      const int exponent = std::clamp(std::ilogb(size / 3.0f) + 7, 0, 14);
+      for (int i = 0; i < 4; ++i) {
+        data[at + i] = static_cast<std::byte>(exponent << 3 | static_cast<int>(random_() & 7));
+      }
+      continue;
+    }
     if (type == DType::kMXFP4) {
       const int exponent = std::ilogb(size / 3.0f) + static_cast<int>(random_() % 3);
       data[at] = static_cast<std::byte>(127 + exponent);

@@ -18,7 +18,7 @@ inline constexpr DType kAllTypes[] = {
     DType::kG4_128, DType::kG8,      DType::kF8,    DType::kQ2_K,  DType::kQ3_K,    DType::kIQ4_NL,
     DType::kIQ4_XS, DType::kMXFP4,   DType::kIQ1_S, DType::kIQ1_M, DType::kIQ2_XXS, DType::kIQ2_XS,
     DType::kIQ2_S,  DType::kIQ3_XXS, DType::kIQ3_S, DType::kTQ1_0, DType::kTQ2_0,   DType::kQ1_0,
-    DType::kQ2_0};
+    DType::kQ2_0,   DType::kNVFP4,   DType::kF4_16, DType::kNF4,   DType::kFP4};
 
 // Owns the bytes that WeightSources point into.
 class WeightStore {

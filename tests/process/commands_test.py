@@ -316,6 +316,18 @@ def test_a_quantised_checkpoint_is_named_served_and_refused_where_it_is_damaged(
         expect("k_proj.weight_scale\" holds nan as the scale of row 0, group 0" in lines[0], lines)
 
 
+def test_the_types_of_a_gguf_are_named():
+    model = ROOT / "tests" / "golden" / "models" / "gguf-llama-nvfp4" / "model.gguf"
+    told = "GGUF: NVFP4 14 matrices (27648 bytes), Q8_0 1 matrix (17408 bytes), F32 vectors ("
+    arguments = ["--memory=64MiB", "--threads=1", "--bandwidth=100GB"]
+    code, out, err = quire("plan", model, "--json", *arguments)
+    expect(code == 0 and json.loads(out)["quantisation"].startswith(told), (code, out, err))
+    code, out, err = quire("plan", model, *arguments)
+    expect(code == 0 and told in out, (code, out, err))
+    code, out, err = quire("doctor", model)
+    expect(told in out, (code, out, err))
+
+
 def test_doctor_says_what_is_wrong_and_what_to_do():
     with socket.socket() as taken, socket.socket() as free:
         for one in (taken, free):

@@ -51,7 +51,7 @@ absl::StatusOr<std::optional<QuantisedMatrix>> FindAwq(const QuantisationSetting
   QuantisedMatrix matrix = query.Matrix();
   matrix.codes = {.tensor = codes, .bits = 4, .line_stride = words, .interleaved = true};
   matrix.lines_are_inputs = true;
-  matrix.scales = scales;
+  matrix.scales.tensor = scales;
   matrix.scale_row_stride = 1;
   matrix.scale_group_stride = query.rows;
   matrix.group = group;

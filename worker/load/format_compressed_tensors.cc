@@ -1,4 +1,5 @@
-// compressed-tensors: float-quantized, int-quantized and pack-quantized weights.
+// compressed-tensors: float-quantized, int-quantized, pack-quantized, nvfp4-pack-quantized and
+// mxfp4-pack-quantized weights.
 #include <algorithm>
 #include <cstring>
 
@@ -9,9 +10,9 @@
 namespace quire::load {
 namespace {
 
-constexpr std::string_view kServedFormats[] = {"float-quantized", "int-quantized",
-                                               "naive-quantized", "pack-quantized",
-                                               "dense",           "mixed-precision"};
+constexpr std::string_view kServedFormats[] = {
+    "float-quantized", "int-quantized",        "naive-quantized",      "pack-quantized",
+    "dense",           "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mixed-precision"};
 
 absl::Status CheckFormat(const json::Object& config) {
   QUIRE_ASSIGN_OR_RETURN(const std::string format, TextOr(config, "format", "dense"));
@@ -20,7 +21,8 @@ absl::Status CheckFormat(const json::Object& config) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("format \"", format,
-                   "\" is not served; float-quantized, int-quantized and pack-quantized are"));
+                   "\" is not served; float-quantized, int-quantized, pack-quantized, "
+                   "nvfp4-pack-quantized and mxfp4-pack-quantized are"));
 }
 
 absl::Status ReadStrategy(const json::Object& weights, WeightScheme& scheme) {
@@ -47,12 +49,29 @@ absl::Status ReadStrategy(const json::Object& weights, WeightScheme& scheme) {
   return InvalidArgument("block_structure must hold numbers above 0");
 }
 
+// Numbers of e2m1: 16 of NVFP4 or 32 of MXFP4 share a scale.
+absl::Status ReadFp4(const json::Object& weights, WeightScheme& scheme) {
+  QUIRE_ASSIGN_OR_RETURN(scheme.group, IntOr(weights, "group_size", 16));
+  if (scheme.symmetric && (scheme.group == 16 || scheme.group == 32)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("weights of 4 bits of type \"float\" in groups of ", scheme.group,
+                   scheme.symmetric ? "" : " with zeros",
+                   " are not served; symmetric ones in groups of 16 (NVFP4) or 32 (MXFP4) are"));
+}
+
+// true, false, or "local": the scales of groups alone are.
+absl::StatusOr<bool> ReadDynamic(const json::Object& input) {
+  const json::Value* dynamic = json::Find(input, "dynamic");
+  if (dynamic != nullptr && dynamic->is_string()) return true;
+  return BoolOr(input, "dynamic", false);
+}
+
 absl::Status ReadGroup(const json::Value& value, QuantisationSettings& settings) {
   QUIRE_ASSIGN_OR_RETURN(const json::Object* group, json::AsObject(value, "a group"));
   QUIRE_RETURN_IF_ERROR(CheckFormat(*group));
   if (const json::Value* inputs = json::Find(*group, "input_activations")) {
     QUIRE_ASSIGN_OR_RETURN(const json::Object* input, json::AsObject(*inputs, "input_activations"));
-    QUIRE_ASSIGN_OR_RETURN(const bool dynamic, BoolOr(*input, "dynamic", false));
+    QUIRE_ASSIGN_OR_RETURN(const bool dynamic, ReadDynamic(*input));
     QUIRE_ASSIGN_OR_RETURN(const std::string type, TextOr(*input, "type", "int"));
     QUIRE_ASSIGN_OR_RETURN(const int64_t bits, IntOr(*input, "num_bits", 8));
     settings.activations =
@@ -64,15 +83,18 @@ absl::Status ReadGroup(const json::Value& value, QuantisationSettings& settings)
   WeightScheme scheme;
   QUIRE_ASSIGN_OR_RETURN(const int64_t bits, IntOr(*weights, "num_bits", 8));
   QUIRE_ASSIGN_OR_RETURN(const std::string type, TextOr(*weights, "type", "int"));
-  scheme.e4m3 = type == "float";
-  if ((type != "float" && type != "int") || bits < 2 || bits > 8 || (scheme.e4m3 && bits != 8)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("weights of ", bits, " bits of type \"", type,
-                     "\" are not served; \"float\" of 8 bits and \"int\" of 2 to 8 bits are"));
+  const bool is_float = type == "float";
+  if ((!is_float && type != "int") || bits < 2 || bits > 8 ||
+      (is_float && bits != 4 && bits != 8)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "weights of ", bits, " bits of type \"", type,
+        "\" are not served; \"float\" of 4 and 8 bits and \"int\" of 2 to 8 bits are"));
   }
+  if (is_float) scheme.kind = bits == 4 ? CodeKind::kE2m1 : CodeKind::kE4m3;
   scheme.bits = static_cast<int>(bits);
   QUIRE_ASSIGN_OR_RETURN(scheme.symmetric, BoolOr(*weights, "symmetric", true));
-  QUIRE_RETURN_IF_ERROR(ReadStrategy(*weights, scheme));
+  QUIRE_RETURN_IF_ERROR(scheme.kind == CodeKind::kE2m1 ? ReadFp4(*weights, scheme)
+                                                       : ReadStrategy(*weights, scheme));
   settings.schemes.push_back(scheme);
   return absl::OkStatus();
 }
@@ -94,7 +116,7 @@ absl::Status ReadCompressedTensors(const json::Object& config, QuantisationSetti
 // Where the scales of `scheme` lie; their shape is to be [*, groups].
 int64_t PlaceScales(const WeightScheme& scheme, const Tensor& scales, const ModuleQuery& query,
                     QuantisedMatrix& matrix) {
-  matrix.scales = &scales;
+  matrix.scales.tensor = &scales;
   matrix.group = scheme.group > 0 ? scheme.group : query.cols;
   const int64_t groups = (query.cols + matrix.group - 1) / matrix.group;
   matrix.rows_per_scale = scheme.block_rows > 0 ? scheme.block_rows : query.rows;
@@ -121,7 +143,7 @@ absl::StatusOr<std::optional<QuantisedMatrix>> FindBytes(const QuantisationSetti
   QUIRE_ASSIGN_OR_RETURN(const Tensor* scales, query.Require("weight_scale"));
   absl::Status last = query.Wrong(weight, "is of integers, the configuration names none");
   for (const WeightScheme& scheme : settings.schemes) {
-    if (scheme.e4m3) continue;
+    if (scheme.kind != CodeKind::kInteger) continue;
     QuantisedMatrix matrix = query.Matrix();
     matrix.codes = {.tensor = &weight, .bits = 8, .word_bytes = 1, .line_stride = query.cols};
     matrix.flipped = 0x80;
@@ -194,7 +216,7 @@ absl::StatusOr<std::optional<QuantisedMatrix>> FindPacked(const QuantisationSett
   QUIRE_ASSIGN_OR_RETURN(const Tensor* scales, query.Require("weight_scale"));
   absl::Status last = query.Wrong(packed, "is of integers, the configuration names none");
   for (const WeightScheme& scheme : settings.schemes) {
-    if (scheme.e4m3) continue;
+    if (scheme.kind != CodeKind::kInteger) continue;
     const int64_t words = (query.cols * scheme.bits + 31) / 32;
     QuantisedMatrix matrix = query.Matrix();
     matrix.codes = {.tensor = &packed, .bits = scheme.bits, .line_stride = words};
@@ -210,10 +232,27 @@ absl::StatusOr<std::optional<QuantisedMatrix>> FindPacked(const QuantisationSett
   return last;
 }
 
+absl::StatusOr<std::optional<QuantisedMatrix>> FindFp4(const QuantisationSettings& settings,
+                                                       const ModuleQuery& query,
+                                                       const Tensor& packed) {
+  absl::Status last = query.Wrong(packed, "is of e2m1, the configuration names none");
+  for (const WeightScheme& scheme : settings.schemes) {
+    if (scheme.kind != CodeKind::kE2m1) continue;
+    Fp4Tensors tensors{.codes = &packed, .group = scheme.group};
+    if (scheme.group == 16) tensors.outer_scale = "weight_global_scale";
+    tensors.divides = true;
+    absl::StatusOr<QuantisedMatrix> found = FindFp4Weight(query, tensors);
+    if (found.ok()) return *std::move(found);
+    last = found.status();
+  }
+  return last;
+}
+
 absl::StatusOr<std::optional<QuantisedMatrix>> FindCompressed(const QuantisationSettings& settings,
                                                               const ModuleQuery& query) {
   if (const Tensor* packed = query.Find("weight_packed")) {
-    return FindPacked(settings, query, *packed);
+    return packed->type_name == "U8" ? FindFp4(settings, query, *packed)
+                                     : FindPacked(settings, query, *packed);
   }
   const Tensor* weight = query.Find("weight");
   if (weight != nullptr && weight->type_name == "I8") return FindBytes(settings, query, *weight);

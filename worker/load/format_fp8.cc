@@ -1,4 +1,5 @@
-// FP8 (e4m3) weights: quant_method fp8 (DeepSeek, Qwen, Mistral, AutoFP8) and ModelOpt's FP8.
+// FP8 (e4m3) weights: quant_method fp8 (DeepSeek, Qwen, Mistral, AutoFP8), and what other formats
+// share with it.
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "worker/load/quantisation.h"
@@ -31,20 +32,9 @@ absl::Status ReadFp8(const json::Object& config, QuantisationSettings& settings)
         "activation_scheme \"", scheme, "\" is not served; \"dynamic\" and \"static\" are"));
   }
   settings.activations = scheme + " fp8";
-  WeightScheme weights{.e4m3 = true};
+  WeightScheme weights{.kind = CodeKind::kE4m3};
   QUIRE_RETURN_IF_ERROR(ReadBlock(config, weights));
   settings.schemes.push_back(weights);
-  return absl::OkStatus();
-}
-
-absl::Status ReadModelOpt(const json::Object& config, QuantisationSettings& settings) {
-  QUIRE_ASSIGN_OR_RETURN(const std::string algorithm, TextOr(config, "quant_algo", ""));
-  if (algorithm != "FP8") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("quant_algo \"", algorithm, "\" is not served; \"FP8\" is"));
-  }
-  settings.activations = "static fp8";
-  settings.schemes.push_back({.e4m3 = true, .block_rows = 0});
   return absl::OkStatus();
 }
 
@@ -62,12 +52,12 @@ absl::StatusOr<std::optional<QuantisedMatrix>> FindFp8Weight(const QuantisationS
     QUIRE_ASSIGN_OR_RETURN(scale, query.Require("weight_scale"));
   }
   QuantisedMatrix matrix = query.Matrix();
-  matrix.e4m3 = true;
+  matrix.kind = CodeKind::kE4m3;
   matrix.codes = {.tensor = weight, .bits = 8, .word_bytes = 1, .line_stride = query.cols};
-  matrix.scales = scale;
+  matrix.scales.tensor = scale;
   const std::vector<std::string_view> floats = {"F32", "BF16", "F16"};
   for (const WeightScheme& scheme : settings.schemes) {
-    if (!scheme.e4m3) continue;
+    if (scheme.kind != CodeKind::kE4m3) continue;
     const int64_t group = scheme.group > 0 ? scheme.group : query.cols;
     const int64_t groups = (query.cols + group - 1) / group;
     const int64_t block_rows = scheme.block_rows > 0 ? scheme.block_rows : query.rows;
@@ -92,6 +82,5 @@ absl::StatusOr<std::optional<QuantisedMatrix>> FindFp8Weight(const QuantisationS
 }
 
 const QuantisationFormat kFp8Format = {"fp8", ReadFp8, FindFp8Weight};
-const QuantisationFormat kModelOptFormat = {"modelopt", ReadModelOpt, FindFp8Weight};
 
 }  // namespace quire::load

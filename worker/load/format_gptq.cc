@@ -99,7 +99,7 @@ absl::StatusOr<std::optional<QuantisedMatrix>> FindGptq(const QuantisationSettin
   QuantisedMatrix matrix = query.Matrix();
   matrix.codes = {
       .tensor = codes, .bits = scheme.bits, .line_stride = 1, .word_stride = query.rows};
-  matrix.scales = scales;
+  matrix.scales.tensor = scales;
   matrix.scale_row_stride = 1;
   matrix.scale_group_stride = query.rows;
   matrix.group = scheme.group;

@@ -47,14 +47,13 @@ inline constexpr GgufTensorType kGgufTensorTypes[] = {
     {34, "TQ1_0", kernels::DType::kTQ1_0},
     {35, "TQ2_0", kernels::DType::kTQ2_0},
     {39, "MXFP4", kernels::DType::kMXFP4},
-    {40, "NVFP4", std::nullopt},
+    {40, "NVFP4", kernels::DType::kNVFP4},
     {41, "Q1_0", kernels::DType::kQ1_0},
     {42, "Q2_0", kernels::DType::kQ2_0},
 };
 inline constexpr const char* kServedGgufTypes =
     "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q1_0, Q2_0, Q2_K to Q6_K, IQ1_S to IQ4_XS, "
-    "TQ1_0, TQ2_0 and "
-    "MXFP4";
+    "TQ1_0, TQ2_0, MXFP4 and NVFP4";
 
 // Null where the format has no such number.
 constexpr const GgufTensorType* FindGgufTensorType(uint32_t number) {

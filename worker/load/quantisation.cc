@@ -12,8 +12,8 @@ namespace {
 
 // The methods that are served, one line for each.
 constexpr const QuantisationFormat* kFormats[] = {
-    &kFp8Format,  &kModelOptFormat, &kCompressedTensorsFormat,
-    &kGptqFormat, &kAwqFormat,      &kMxfp4Format,
+    &kFp8Format, &kModelOptFormat, &kCompressedTensorsFormat, &kGptqFormat,
+    &kAwqFormat, &kMxfp4Format,    &kBitsAndBytesFormat,
 };
 
 std::string ServedMethods() {
@@ -22,8 +22,26 @@ std::string ServedMethods() {
   return absl::StrJoin(names, ", ");
 }
 
+std::string NumbersOf(const WeightScheme& scheme) {
+  switch (scheme.kind) {
+    case CodeKind::kE4m3:
+      return "e4m3";
+    case CodeKind::kE2m1:
+      return "e2m1";
+    case CodeKind::kNf4:
+      return "nf4";
+    case CodeKind::kFp4:
+      return "fp4";
+    case CodeKind::kInteger:
+      break;
+  }
+  return absl::StrCat(scheme.bits, " bits");
+}
+
 std::string Describe(const WeightScheme& scheme) {
-  std::string text = scheme.e4m3 ? "e4m3" : absl::StrCat(scheme.bits, " bits");
+  std::string text = NumbersOf(scheme);
+  // Each matrix of bitsandbytes names its own block.
+  if (scheme.kind == CodeKind::kNf4 || scheme.kind == CodeKind::kFp4) return text;
   if (scheme.block_rows > 1) {
     return absl::StrCat(text, " in blocks of ", scheme.block_rows, " × ", scheme.group);
   }

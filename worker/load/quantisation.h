@@ -24,7 +24,7 @@ namespace quire::load {
 // One way in which a checkpoint's weights are quantised; compressed-tensors may have several.
 struct WeightScheme {
   int bits = 8;
-  bool e4m3 = false;       // else integers
+  CodeKind kind = CodeKind::kInteger;
   int64_t group = 0;       // inputs that share a scale; 0: all of a row
   int64_t block_rows = 1;  // outputs that share one; 0: all of the matrix
   bool symmetric = true;
@@ -69,12 +69,23 @@ extern const QuantisationFormat kCompressedTensorsFormat;
 extern const QuantisationFormat kGptqFormat;
 extern const QuantisationFormat kAwqFormat;
 extern const QuantisationFormat kMxfp4Format;
+extern const QuantisationFormat kBitsAndBytesFormat;
 
 // Pieces that formats share.
 // `.weight` of e4m3 with `.weight_scale` or `.weight_scale_inv`; nothing where it is of another
 // type.
 absl::StatusOr<std::optional<QuantisedMatrix>> FindFp8Weight(const QuantisationSettings& settings,
                                                              const ModuleQuery& query);
+// Numbers of e2m1, two to a byte, under scales of 16 (e4m3, under one of the matrix: NVFP4) or of
+// 32 (exponents: MXFP4).
+struct Fp4Tensors {
+  const Tensor* codes = nullptr;
+  int64_t group = 16;
+  std::string_view scale = "weight_scale";
+  std::string_view outer_scale = "";  // of groups of 16
+  bool divides = false;               // the outer scale divides, else it multiplies
+};
+absl::StatusOr<QuantisedMatrix> FindFp4Weight(const ModuleQuery& query, const Fp4Tensors& tensors);
 // The integer under `key`; `otherwise` where it is absent or null.
 absl::StatusOr<int64_t> IntOr(const json::Object& object, std::string_view key, int64_t otherwise);
 absl::StatusOr<std::string> TextOr(const json::Object& object, std::string_view key,

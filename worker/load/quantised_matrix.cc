@@ -1,8 +1,8 @@
 #include "worker/load/quantised_matrix.h"
 
-#include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
@@ -15,27 +15,7 @@ using kernels::DType;
 namespace grouped = kernels::grouped;
 
 constexpr int kRun = grouped::kRun;
-
-float HalfToFloat(uint16_t bits) {
-  const float sign = (bits & 0x8000u) != 0 ? -1.0f : 1.0f;
-  const int exponent = bits >> 10 & 31;
-  const int mantissa = bits & 1023;
-  if (exponent == 31) return mantissa != 0 ? std::nanf("") : sign * HUGE_VALF;
-  if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
-  return sign * std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25);
-}
-
-float ElementAt(const Tensor& tensor, int64_t i) {
-  if (*tensor.type == DType::kF32) {
-    float value = 0.0f;
-    std::memcpy(&value, tensor.bytes.data() + 4 * i, 4);
-    return value;
-  }
-  uint16_t bits = 0;
-  std::memcpy(&bits, tensor.bytes.data() + 2 * i, 2);
-  if (*tensor.type == DType::kF16) return HalfToFloat(bits);
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-}
+constexpr int kSignedOffset = 1 << 7;  // codes of kG8 are signed
 
 absl::Status NotANumber(const Tensor& tensor, int64_t row, int64_t col) {
   return absl::InvalidArgumentError(absl::StrCat(tensor.file, ": tensor \"", tensor.name,
@@ -56,7 +36,8 @@ uint64_t CodeLines::Word(int64_t line, int64_t word) const {
 
 uint32_t CodeLines::At(int64_t line, int64_t element) const {
   static constexpr int kPlaces[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-  const int64_t place = interleaved ? element - element % 8 + kPlaces[element % 8] : element;
+  int64_t place = interleaved ? element - element % 8 + kPlaces[element % 8] : element;
+  if (high_first) place ^= 1;
   const int word_bits = 8 * word_bytes;
   const int64_t word = place * bits / word_bits;
   const int shift = static_cast<int>(place * bits % word_bits);
@@ -79,25 +60,54 @@ void CodeLines::Read32(int64_t line, int64_t first, uint8_t (&codes)[32]) const 
     value >>= bits;
     held -= bits;
   }
+  if (!high_first) return;
+  for (int j = 0; j < 32; j += 2) std::swap(codes[j], codes[j + 1]);
 }
 
 DType QuantisedMatrix::Form() const {
   const auto whole = [this](int64_t run) {
     return group_of_input.empty() && cols % run == 0 && (group % run == 0 || group >= cols);
   };
+  if (kind == CodeKind::kNf4 || kind == CodeKind::kFp4) {
+    if (cols % BlockElements(DType::kNF4) != 0 || group % BlockElements(DType::kNF4) != 0) {
+      return DType::kF32;
+    }
+    return kind == CodeKind::kNf4 ? DType::kNF4 : DType::kFP4;
+  }
+  if (kind == CodeKind::kE2m1 && scales.kind != GroupScales::Kind::kExponent) {
+    return cols % kRun == 0 && group % 16 == 0 ? DType::kF4_16 : DType::kF32;
+  }
   if (!whole(kRun)) return DType::kF32;
-  if (e4m3) return DType::kF8;
+  if (kind == CodeKind::kE2m1) return DType::kMXFP4;
+  if (kind == CodeKind::kE4m3) return DType::kF8;
   if (codes.bits > 4) return DType::kG8;
   return whole(BlockElements(DType::kG4_128)) ? DType::kG4_128 : DType::kG4;
 }
 
-absl::Status QuantisedMatrix::ReadScale(int64_t row, int64_t group_index, float& scale) const {
-  scale = ElementAt(*scales,
-                    row / rows_per_scale * scale_row_stride + group_index * scale_group_stride);
+uint32_t QuantisedMatrix::CodeAt(int64_t row, int64_t col) const {
+  if (flat) return codes.At(0, row * cols + col) ^ flipped;
+  return (lines_are_inputs ? codes.At(col, row) : codes.At(row, col)) ^ flipped;
+}
+
+// Of its row, or of the matrix where that is flat.
+int64_t QuantisedMatrix::GroupAt(int64_t row, int64_t col) const {
+  if (flat) return (row * cols + col) / group;
+  if (!group_of_input.empty()) return group_of_input[static_cast<size_t>(col)];
+  return group >= cols ? 0 : col / group;
+}
+
+int64_t QuantisedMatrix::ScalePlace(int64_t row, int64_t col) const {
+  const int64_t index = GroupAt(row, col);
+  return flat ? index : row / rows_per_scale * scale_row_stride + index * scale_group_stride;
+}
+
+absl::Status QuantisedMatrix::ReadScale(int64_t row, int64_t col, float& scale) const {
+  scale = scales.At(ScalePlace(row, col));
   if (std::isfinite(scale)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      scales->file, ": tensor \"", scales->name, "\" holds ", scale, " as the scale of row ", row,
-      ", group ", group_index, "; every scale must be a finite number"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(scales.tensor->file, ": tensor \"", scales.tensor->name, "\" holds ", scale,
+                   " as the scale of row ", row, ", group ", GroupAt(row, col),
+                   "; every scale must be a finite number"));
 }
 
 uint32_t QuantisedMatrix::ZeroAt(int64_t row, int64_t group_index) const {
@@ -108,54 +118,85 @@ uint32_t QuantisedMatrix::ZeroAt(int64_t row, int64_t group_index) const {
 absl::Status QuantisedMatrix::ReadCodes(int64_t row, int64_t col, uint8_t (&read)[32]) const {
   if (lines_are_inputs) {
     for (int j = 0; j < kRun; ++j) read[j] = static_cast<uint8_t>(codes.At(col + j, row));
+  } else if (flat) {
+    codes.Read32(0, row * cols + col, read);
   } else {
     codes.Read32(row, col, read);
   }
   if (flipped != 0) {
     for (uint8_t& code : read) code ^= static_cast<uint8_t>(flipped);
   }
-  if (!e4m3) return absl::OkStatus();
+  if (kind != CodeKind::kE4m3) return absl::OkStatus();
   for (int j = 0; j < kRun; ++j) {
     if (grouped::IsE4m3Nan(read[j])) return NotANumber(*codes.tensor, row, col + j);
   }
   return absl::OkStatus();
 }
 
+// What is before the codes of a block.
+absl::Status QuantisedMatrix::WriteHead(int64_t row, int64_t col, std::byte* out) const {
+  const DType form = Form();
+  float scale = 0.0f;
+  QUIRE_RETURN_IF_ERROR(ReadScale(row, col, scale));
+  if (form == DType::kMXFP4) {
+    *out = scales.tensor->bytes[static_cast<size_t>(ScalePlace(row, col))];
+    return absl::OkStatus();
+  }
+  int zero_of_codes = 0;
+  if (grouped::HasZero(form)) zero_of_codes = static_cast<int>(ZeroAt(row, GroupAt(row, col)));
+  if (form == DType::kG8) zero_of_codes -= kSignedOffset;
+  grouped::PutHead(form, scale, zero_of_codes, out);
+  if (form != DType::kF4_16) return absl::OkStatus();
+  QUIRE_RETURN_IF_ERROR(ReadScale(row, col + 16, scale));
+  std::memcpy(out + sizeof(scale), &scale, sizeof(scale));
+  return absl::OkStatus();
+}
+
 absl::Status QuantisedMatrix::WriteBlock(int64_t row, int64_t col, std::byte* out) const {
   const DType form = Form();
-  const int64_t index = group >= cols ? 0 : col / group;
-  float scale = 0.0f;
-  QUIRE_RETURN_IF_ERROR(ReadScale(row, index, scale));
-  // Codes of G8 are signed.
-  const int offset = form == DType::kG8 ? 1 << 7 : 0;
-  grouped::PutHead(form, scale, static_cast<int>(ZeroAt(row, index)) - offset, out);
+  QUIRE_RETURN_IF_ERROR(WriteHead(row, col, out));
   for (int run = 0; run < BlockElements(form) / kRun; ++run) {
     uint8_t read[kRun];
     QUIRE_RETURN_IF_ERROR(ReadCodes(row, col + run * kRun, read));
-    if (grouped::HasNibbles(form)) {
-      grouped::PutNibbles(out, run, read);
+    if (form == DType::kMXFP4 || grouped::HasNibbles(form)) {
+      grouped::PutNibbles(form, out, run, read);
       continue;
     }
-    for (uint8_t& code : read) code = static_cast<uint8_t>(code - offset);
+    if (form == DType::kG8) {
+      for (uint8_t& code : read) code = static_cast<uint8_t>(code - kSignedOffset);
+    }
     std::memcpy(out + grouped::HeadBytes(form), read, kRun);
   }
   return absl::OkStatus();
 }
 
+float QuantisedMatrix::NumberOf(uint32_t code, int64_t row, int64_t col) const {
+  const auto byte = static_cast<uint8_t>(code);
+  switch (kind) {
+    case CodeKind::kE4m3:
+      return grouped::E4m3(byte);
+    case CodeKind::kE2m1:
+      return 0.5f * static_cast<float>(grouped::TwiceE2m1(byte));
+    case CodeKind::kNf4:
+      return grouped::kNf4Values[byte & 15u];
+    case CodeKind::kFp4:
+      return grouped::kFp4Values[byte & 15u];
+    case CodeKind::kInteger:
+      break;
+  }
+  return static_cast<float>(static_cast<int>(code) -
+                            static_cast<int>(ZeroAt(row, GroupAt(row, col))));
+}
+
 absl::Status QuantisedMatrix::WriteFloats(int64_t row, const Slice& slice, std::byte* out) const {
   for (int64_t col = slice.col; col < slice.col + slice.cols; ++col, out += sizeof(float)) {
-    const int64_t index = !group_of_input.empty() ? group_of_input[static_cast<size_t>(col)]
-                          : group >= cols         ? 0
-                                                  : col / group;
     float scale = 0.0f;
-    QUIRE_RETURN_IF_ERROR(ReadScale(row, index, scale));
-    const uint32_t code = (lines_are_inputs ? codes.At(col, row) : codes.At(row, col)) ^ flipped;
-    if (e4m3 && grouped::IsE4m3Nan(static_cast<uint8_t>(code))) {
+    QUIRE_RETURN_IF_ERROR(ReadScale(row, col, scale));
+    const uint32_t code = CodeAt(row, col);
+    if (kind == CodeKind::kE4m3 && grouped::IsE4m3Nan(static_cast<uint8_t>(code))) {
       return NotANumber(*codes.tensor, row, col);
     }
-    const float integer =
-        static_cast<float>(static_cast<int>(code) - static_cast<int>(ZeroAt(row, index)));
-    const float value = scale * (e4m3 ? grouped::E4m3(static_cast<uint8_t>(code)) : integer);
+    const float value = scale * NumberOf(code, row, col);
     std::memcpy(out, &value, sizeof(value));
   }
   return absl::OkStatus();

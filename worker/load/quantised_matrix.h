@@ -4,7 +4,8 @@
 // A value that points into the mapped tensors of a TensorTable. Format readers make it once shapes
 // and types are checked; Write may be called from any thread.
 // 1. Every place that a code, a scale or a zero is read from lies inside its tensor.
-// 2. Every integer is unsigned: w = (code − zero) · scale, both in 0 … 2^bits − 1.
+// 2. Every integer is unsigned: w = (code − zero) · scale, both in 0 … 2^bits − 1. Other codes have
+//    no zero: w = their number · scale.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/tensor.h"
+#include "worker/load/group_scales.h"
 #include "worker/load/tensor_table.h"
 
 namespace quire::load {
@@ -29,6 +31,8 @@ struct CodeLines {
   int64_t word_stride = 1;
   // AWQ: the eight codes of a word are in the order 0 2 4 6 1 3 5 7.
   bool interleaved = false;
+  // bitsandbytes: the first of two codes is the high half of a byte.
+  bool high_first = false;
 
   uint32_t At(int64_t line, int64_t element) const;
   // 32 codes from `first`, a multiple of 32. Requires !interleaved.
@@ -38,16 +42,22 @@ struct CodeLines {
   uint64_t Word(int64_t line, int64_t word) const;
 };
 
+// What a code is: an integer, a number of e4m3 or e2m1, or a place in a table of bitsandbytes.
+enum class CodeKind : uint8_t { kInteger, kE4m3, kE2m1, kNf4, kFp4 };
+
 struct QuantisedMatrix {
   std::string module;  // for messages
   int64_t rows = 0;    // outputs
   int64_t cols = 0;    // inputs
-  bool e4m3 = false;   // codes are numbers of e4m3, else integers
-  CodeLines codes;     // lines are rows, or inputs where lines_are_inputs
+  CodeKind kind = CodeKind::kInteger;
+  CodeLines codes;  // lines are rows, or inputs where lines_are_inputs
   bool lines_are_inputs = false;
+  // Codes are one line of all rows end to end, and groups are runs of it; strides count for
+  // nothing.
+  bool flat = false;
   uint32_t flipped = 0;  // bits that are stored the other way round: the sign of two's complement
 
-  const Tensor* scales = nullptr;
+  GroupScales scales;
   int64_t rows_per_scale = 1;
   int64_t scale_row_stride = 0;  // in elements
   int64_t scale_group_stride = 0;
@@ -58,8 +68,8 @@ struct QuantisedMatrix {
   uint32_t zero = 0;      // where there are none
   uint32_t zero_add = 0;  // what files of older GPTQ leave out, modulo 2^bits
 
-  // What Write makes: kG4, kG4_128, kG8 or kF8, which are exact, or kF32 (each weight rounded once)
-  // where groups are not whole runs of 32 neighbours.
+  // What Write makes: kG4 to kF8, kF4_16, kMXFP4, kNF4 or kFP4, which are exact, or kF32 (each
+  // weight rounded once) where groups are not whole runs of a block's neighbours.
   kernels::DType Form() const;
 
   struct Slice {
@@ -76,7 +86,12 @@ struct QuantisedMatrix {
 
  private:
   absl::Status WriteBlock(int64_t row, int64_t col, std::byte* out) const;
-  absl::Status ReadScale(int64_t row, int64_t group_index, float& scale) const;
+  absl::Status WriteHead(int64_t row, int64_t col, std::byte* out) const;
+  uint32_t CodeAt(int64_t row, int64_t col) const;
+  int64_t GroupAt(int64_t row, int64_t col) const;
+  int64_t ScalePlace(int64_t row, int64_t col) const;
+  absl::Status ReadScale(int64_t row, int64_t col, float& scale) const;
+  float NumberOf(uint32_t code, int64_t row, int64_t col) const;
   uint32_t ZeroAt(int64_t row, int64_t group_index) const;
   absl::Status ReadCodes(int64_t row, int64_t col, uint8_t (&codes)[32]) const;
   absl::Status WriteFloats(int64_t row, const Slice& slice, std::byte* out) const;

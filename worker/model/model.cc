@@ -1,9 +1,15 @@
 #include "worker/model/model.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/status.h"
 #include "worker/load/model_id.h"
 #include "worker/load/text/text_files.h"
@@ -19,7 +25,55 @@ absl::StatusOr<kernels::StepProgram> Model::BuildRank(const Rank& rank) {
   return BuildProgram(*family, config, *files, *memory, rank);
 }
 
+namespace {
+
+// What tensors of one type a file holds.
+struct TypeCount {
+  std::string name;
+  int64_t matrices = 0;
+  int64_t matrix_bytes = 0;
+  int64_t vector_bytes = 0;
+};
+
+// "GGUF: Q4_K 168 matrices (… bytes), F32 vectors (… bytes)", most bytes first.
+std::string GgufTypesText(const load::TensorTable& tensors) {
+  std::map<std::string, TypeCount> by_name;
+  for (const auto& [name, tensor] : tensors.all()) {
+    TypeCount& count = by_name[tensor.type_name];
+    count.name = tensor.type_name;
+    const auto bytes = static_cast<int64_t>(tensor.bytes.size());
+    if (tensor.shape.size() < 2) {
+      count.vector_bytes += bytes;
+      continue;
+    }
+    int64_t matrices = 1;  // of experts, one tensor holds all
+    for (size_t i = 0; i + 2 < tensor.shape.size(); ++i) matrices *= tensor.shape[i];
+    count.matrices += matrices;
+    count.matrix_bytes += bytes;
+  }
+  std::vector<TypeCount> counts;
+  for (const auto& [name, count] : by_name) counts.push_back(count);
+  std::ranges::stable_sort(counts, std::ranges::greater(), [](const TypeCount& count) {
+    return count.matrix_bytes + count.vector_bytes;
+  });
+  std::vector<std::string> parts;
+  for (const TypeCount& count : counts) {
+    if (count.matrices > 0) {
+      parts.push_back(absl::StrCat(count.name, " ", count.matrices,
+                                   count.matrices == 1 ? " matrix (" : " matrices (",
+                                   count.matrix_bytes, " bytes)"));
+    }
+    if (count.vector_bytes > 0) {
+      parts.push_back(absl::StrCat(count.name, " vectors (", count.vector_bytes, " bytes)"));
+    }
+  }
+  return absl::StrCat("GGUF: ", absl::StrJoin(parts, ", "));
+}
+
+}  // namespace
+
 std::string QuantisationText(const Model& model) {
+  if (model.files->is_gguf()) return GgufTypesText(model.files->tensors());
   if (model.files->quantisation() == nullptr) return "";
   const WeightMemory::QuantisedCount& count = model.memory->quantised();
   std::string text = absl::StrCat(model.files->quantisation()->description(),

@@ -69,7 +69,8 @@ struct Model {
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
                                                  const LoadOptions& options = {});
 
-// What a quantised checkpoint is and what becomes of its matrices, for people; empty: it is none.
+// What a quantised checkpoint is and what becomes of its matrices, or the types that a GGUF file
+// holds, for people; empty: it is neither.
 std::string QuantisationText(const Model& model);
 
 }  // namespace quire::model

@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "worker/model/mxfp4_rows.h"
+#include "worker/model/nvfp4_rows.h"
 #include "worker/model/rope.h"
 
 namespace quire::model {
@@ -266,10 +267,18 @@ void ProgramBuilder::AddRows(const Stack& stack, int64_t cols, const Place& plac
     if (rows.count < 0) rows.count = stack.rows;
     rows.begin += place.expert * stack.rows;
   }
-  const WeightSource source =
-      Source(*tensor, stack.rows * (stacked ? experts : 1), cols, {rows, kept});
+  WeightSource source =
+      Halved(stack.part, Source(*tensor, stack.rows * (stacked ? experts : 1), cols, {rows, kept}));
+  if (const load::Tensor* outer = OuterScaleOf(files_.tensors(), *tensor); outer != nullptr) {
+    used_.Add(outer);
+    const absl::StatusOr<float> scale = ReadOuterScale(*outer, *tensor, place.expert);
+    if (!scale.ok()) return Fail(scale.status());
+    source = memory_.Later(
+        DType::kF4_16, source.rows, source.cols,
+        [source, scale = *scale](std::byte* to) { WriteScaledNvfp4Rows(source, scale, to); });
+  }
   if (weight.name.empty()) weight.name = tensor->name;
-  weight.parts.push_back(memory_.Convert(Halved(stack.part, source), tensor->name));
+  weight.parts.push_back(memory_.Convert(source, tensor->name));
   weight.rows += source.rows;
 }
 

@@ -12,9 +12,11 @@
 namespace quire::model {
 namespace {
 
-// Ends of names: computed from the configuration, or made for another engine's cache.
-constexpr std::string_view kBeside[] = {".rotary_emb.inv_freq", ".attn_rot_embd.weight", ".k_scale",
-                                        ".v_scale", ".q_scale"};
+// Ends of names: computed from the configuration, or made for another engine's cache or rounded
+// activations.
+constexpr std::string_view kBeside[] = {
+    ".rotary_emb.inv_freq", ".attn_rot_embd.weight", ".k_scale", ".v_scale", ".q_scale",
+    ".input_scale"};
 
 // The number of the layer that a tensor belongs to; −1: none.
 int LayerOf(std::string_view name, std::string_view prefix) {

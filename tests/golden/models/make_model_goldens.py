@@ -644,11 +644,11 @@ STEPS = {TYPES.Q3_K: (108, 18.5 * 2.3), TYPES.IQ4_NL: (0, 70.0), TYPES.IQ4_XS: (
          TYPES.IQ1_S: (0, 8.0), TYPES.IQ1_M: (None, 8.0), TYPES.IQ2_XXS: (0, 60.0), TYPES.IQ2_XS: (0, 60.0),
          TYPES.IQ2_S: (0, 60.0), TYPES.IQ3_XXS: (0, 160.0), TYPES.IQ3_S: (0, 160.0), TYPES.TQ1_0: (52, 0.8),
          TYPES.TQ2_0: (64, 1.2)}
-K_QUANTS = {TYPES.Q2_K, TYPES.Q4_K, TYPES.Q5_K, TYPES.Q6_K, *STEPS}
+DRAWN = {TYPES.Q2_K, TYPES.Q4_K, TYPES.Q5_K, TYPES.Q6_K, TYPES.NVFP4, *STEPS}
 
 
 def random_blocks(kind, rows, cols, rng):
-    """A matrix of a K-quant: random quants under scales that give values a size of 1 / sqrt(cols)."""
+    """A matrix of a type that gguf cannot write: random quants under scales that give values a size of 1 / sqrt(cols)."""
     size, block_bytes = gguf.GGML_QUANT_SIZES[kind]
     data = rng.integers(0, 256, (rows, cols // size, block_bytes), dtype=numpy.uint8)
     if kind == TYPES.Q6_K:
@@ -656,6 +656,9 @@ def random_blocks(kind, rows, cols, rng):
         data[:, :, 192:208] = scales.view(numpy.uint8)
         step = numpy.full((rows, cols // size, 1), 1.5 / cols ** 0.5 / (18.5 * 37), numpy.float16)
         data[:, :, 208:210] = step.view(numpy.uint8)
+    elif kind == TYPES.NVFP4:  # a power of two below, and eighths of it
+        power = numpy.floor(numpy.log2(1.5 / cols ** 0.5 / 3.5)).astype(int) + 7
+        data[:, :, :4] = 8 * power + data[:, :, :4] % 8
     elif kind in STEPS:
         place, size_of_code = STEPS[kind]
         step = numpy.full((rows, cols // size, 1), 1.5 / cols ** 0.5 / size_of_code, numpy.float16)
@@ -687,7 +690,7 @@ class Writer:
 
     def add(self, name, shape, kind, centre=0.0, spread=None):
         shape = tuple(shape)
-        if kind in K_QUANTS:
+        if kind in DRAWN:
             data = random_blocks(kind, int(numpy.prod(shape[:-1])), shape[-1], self.rng)
             data = data.reshape(*shape[:-1], -1)
         else:
@@ -695,10 +698,19 @@ class Writer:
             values = (centre + spread * self.rng.standard_normal(shape)).astype(numpy.float32)
             data = gguf.quants.quantize(values, kind)
         self.values[name] = gguf.quants.dequantize(data, kind).astype(numpy.float32).reshape(shape)
+        if kind == TYPES.NVFP4 and len(self.values) % 3 != 0:
+            self.add_scale(name)
         if kind in (TYPES.F32, TYPES.F16):
             self.writer.add_tensor(name, data)
         else:
             self.writer.add_tensor(name, data, raw_dtype=kind)
+
+    def add_scale(self, name):
+        """One more scale of a matrix of NVFP4, as converted checkpoints have, and one that nothing uses."""
+        scale = self.rng.uniform(0.5, 2.0, 1).astype(numpy.float32)
+        self.values[name] = self.values[name] * scale
+        self.writer.add_tensor(name.replace(".weight", ".scale"), scale)
+        self.writer.add_tensor(name.replace(".weight", ".input_scale"), scale)
 
     def save(self):
         self.writer.write_header_to_file()
@@ -917,6 +929,11 @@ GGUF_MODELS = {
               tie_word_embeddings=True) | {"hidden_size": 256, "intermediate_size": 256},
         [[Q.IQ1_S, Q.IQ1_M, Q.IQ2_XXS, Q.IQ2_XS, Q.IQ2_S, Q.IQ3_XXS, Q.IQ3_S],
          [Q.TQ1_0, Q.TQ2_0, Q.IQ1_M, Q.IQ3_XXS, Q.IQ1_S, Q.TQ1_0, Q.IQ2_XS]], Q.IQ3_S),
+    # Some matrices with one more scale; the head is the embedding.
+    "gguf-llama-nvfp4": (
+        llama(num_attention_heads=2, num_key_value_heads=1, head_dim=32, rope_theta=10000.0,
+              tie_word_embeddings=True) | {"intermediate_size": 64},
+        [[Q.NVFP4]] * 2, Q.Q8_0),
     "gguf-qwen2": (
         model("Qwen2ForCausalLM", "qwen2", num_attention_heads=4, num_key_value_heads=2, head_dim=16,
               rope_theta=1000000.0, rms_norm_eps=1e-6, tie_word_embeddings=True),

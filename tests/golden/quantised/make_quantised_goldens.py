@@ -1,27 +1,32 @@
 #!/usr/bin/env python3
 """Writes the tiny quantised checkpoints of tests/golden/quantised and what they must compute.
 
-Needs what tests/golden/models/make_model_goldens.py needs, and compressed-tensors 0.20.0. Run it from anywhere:
+Needs what tests/golden/models/make_model_goldens.py needs, compressed-tensors 0.20.0 and bitsandbytes 0.50.2.
+Run it from anywhere:
     python3 tests/golden/quantised/make_quantised_goldens.py [name …]
 
 Each fixture is a folder as it would be published: config.json with its quantization_config, and
 model.safetensors. golden.json has the tokens and logits of the float32 reference on the dequantised weights:
-compressed-tensors packs and unpacks its own, the other formats are written and read back here, bit by bit as
-their descriptions say.
+compressed-tensors and bitsandbytes pack and unpack their own, the other formats are written and read back here,
+bit by bit as their descriptions say.
 """
 import json
 import pathlib
 import shutil
 import sys
 
+import bitsandbytes
 import compressed_tensors
 import numpy
 import safetensors.torch
 import torch
 import transformers
 from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
-from compressed_tensors.quantization.utils import calculate_qparams
+from compressed_tensors.quantization.lifecycle.forward import dequantize
+from compressed_tensors.quantization.quant_scheme import MXFP4, NVFP4
+from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "models"))
@@ -95,6 +100,82 @@ def compressed_config(format, inputs=None, **weights):
             "quantization_status": "compressed", "ignore": ["lm_head", "re:.*layers.1.self_attn.v_proj"],
             "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights,
                                           "input_activations": inputs}}}
+
+
+# --- Numbers of e2m1 ----------------------------------------------------------------------------
+
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def compressed_fp4(format, preset):
+    args = preset["weights"]
+    scheme = QuantizationScheme(targets=["Linear"], weights=args)
+    compressor = BaseCompressor.get_value_from_registry(format)
+
+    def quantise(weight, name):
+        grouped = weight.reshape(weight.shape[0], -1, args.group_size)
+        state, outer = {"weight": weight}, None
+        if format.startswith("nvfp4"):
+            outer = generate_gparam(weight.min(), weight.max())
+            state["weight_global_scale"] = outer
+        scale, _ = calculate_qparams(grouped.amin(-1), grouped.amax(-1), args, outer)
+        state["weight_scale"] = scale.float()
+        state = compressor.compress(state, scheme)
+        codes = unpack_fp4_from_uint8(state["weight_packed"], *weight.shape, dtype=torch.float32)
+        scale = compressor._decompress_scale(state["weight_scale"], torch.float32)
+        value = dequantize(codes, scale, args=args, dtype=torch.float32, global_scale=outer)
+        coarse = compressor.decompress(dict(state), scheme)["weight"]
+        assert torch.equal(coarse, value.to(coarse.dtype)), "float32 and bfloat16 of the package disagree"
+        return state, value
+    return quantise
+
+
+def compressed_fp4_config(format, preset):
+    settings = {key: json.loads(args.model_dump_json(exclude={"scale_dtype", "zp_dtype"}))
+                for key, args in preset.items()}
+    return compressed_config(format, settings["input_activations"], **settings["weights"])
+
+
+def modelopt_nvfp4(weight, name):
+    outer = weight.abs().max() / (6 * LARGEST)
+    grouped = weight.reshape(weight.shape[0], -1, 16)
+    scale = (grouped.abs().amax(-1) / 6 / outer).to(E4M3)
+    step = (scale.float() * outer)[..., None]
+    ratio = (grouped / step).abs()
+    codes = (ratio[..., None] - E2M1).abs().argmin(-1)
+    codes = (codes + 8 * (grouped < 0)).reshape(weight.shape[0], -1)
+    packed = (codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8)
+    sign = 1.0 - 2.0 * (codes >> 3 & 1)
+    value = (E2M1[codes & 7] * sign).reshape(grouped.shape) * step
+    return ({"weight": packed, "weight_scale": scale, "weight_scale_2": outer.reshape(()),
+             "input_scale": torch.tensor(0.05)}, value.reshape(weight.shape))
+
+
+# --- bitsandbytes -------------------------------------------------------------------------------
+
+def bnb_four(type, nested):
+    def quantise(weight, name):
+        codes, state = bitsandbytes.functional.quantize_4bit(
+            weight.float().contiguous(), blocksize=64, compress_statistics=nested, quant_type=type)
+        value = bitsandbytes.functional.dequantize_4bit(codes, state)
+        tensors = {"weight": codes}
+        tensors.update({f"weight.{part}": t for part, t in state.as_dict(packed=True).items()})
+        return tensors, value
+    return quantise
+
+
+def bnb_eight(weight, name):
+    codes, scale, _ = bitsandbytes.functional.int8_vectorwise_quant(weight.half())
+    value = codes.float() * (scale.float() / 127)[:, None]
+    read = bitsandbytes.functional.int8_vectorwise_dequant(codes, scale)
+    assert torch.allclose(value, read, rtol=1e-6, atol=0)
+    return {"weight": codes, "SCB": scale, "weight_format": torch.tensor(0, dtype=torch.uint8)}, value
+
+
+def bnb_config(**settings):
+    return {"quant_method": "bitsandbytes", "llm_int8_skip_modules": ["lm_head"],
+            "llm_int8_threshold": 6.0, "bnb_4bit_compute_dtype": "bfloat16",
+            "bnb_4bit_quant_storage": "uint8", **settings}
 
 
 # --- GPTQ and AWQ -------------------------------------------------------------------------------
@@ -193,6 +274,8 @@ def gptq_config(bits, group, **settings):
 
 
 FP8 = {"quant_method": "fp8", "fmt": "e4m3"}
+SMALL = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1}
+TINY = SMALL | {"hidden_size": 32}
 DYNAMIC = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True}
 # name: (config of the model, quantization_config, module → tensors and meaning)
 FIXTURES = {
@@ -242,6 +325,27 @@ FIXTURES = {
     "awq-g128": (
         qwen3(), {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm",
                   "zero_point": True, "modules_to_not_convert": ["lm_head"]}, awq(128)),
+    "compressed-nvfp4": (llama(**TINY), compressed_fp4_config("nvfp4-pack-quantized", NVFP4),
+                         compressed_fp4("nvfp4-pack-quantized", NVFP4)),
+    "compressed-mxfp4": (llama(**TINY), compressed_fp4_config("mxfp4-pack-quantized", MXFP4),
+                         compressed_fp4("mxfp4-pack-quantized", MXFP4)),
+    # Fused projections, and a configuration in ModelOpt's own file.
+    "modelopt-nvfp4": (
+        goldens.model("Phi3ForCausalLM", "phi3", rms_norm_eps=1e-5, tie_word_embeddings=True,
+                      pad_token_id=0) | SHAPE | TINY,
+        {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16,
+         "kv_cache_quant_algo": None, "exclude_modules": ["lm_head"]}, modelopt_nvfp4),
+    # Rows of 96 inputs begin within a block of 64.
+    "bnb-nf4-double": (
+        llama(**SMALL | {"intermediate_size": 96, "num_hidden_layers": 1}),
+        bnb_config(load_in_4bit=True, load_in_8bit=False, bnb_4bit_quant_type="nf4",
+                   bnb_4bit_use_double_quant=True), bnb_four("nf4", True)),
+    "bnb-fp4": (
+        llama(**SMALL, num_hidden_layers=1),
+        bnb_config(load_in_4bit=True, load_in_8bit=False, bnb_4bit_quant_type="fp4",
+                   bnb_4bit_use_double_quant=False), bnb_four("fp4", False)),
+    "bnb-int8": (llama(**TINY),
+                 bnb_config(load_in_4bit=False, load_in_8bit=True), bnb_eight),
 }
 
 
@@ -280,6 +384,11 @@ def make(name):
             continue
         safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
         settings = {**config, "quantization_config": quantisation}
+        if quantisation["quant_method"] == "modelopt":
+            inner = {key: value for key, value in quantisation.items() if key != "quant_method"}
+            own = {"producer": {"name": "modelopt"}, "quantization": inner}
+            (folder / "hf_quant_config.json").write_text(json.dumps(own, indent=1) + "\n")
+            settings = config
         (folder / "config.json").write_text(json.dumps(settings, indent=1) + "\n")
         goldens.write_golden(folder, network, tokens, smallest)
         return seed
@@ -289,6 +398,8 @@ def make(name):
 def main():
     if compressed_tensors.__version__ != "0.20.0":
         raise SystemExit(f"compressed-tensors is {compressed_tensors.__version__}, not 0.20.0")
+    if bitsandbytes.__version__ != "0.50.2":
+        raise SystemExit(f"bitsandbytes is {bitsandbytes.__version__}, not 0.50.2")
     torch.set_num_threads(1)
     for name in sys.argv[1:] or FIXTURES:
         seed = make(name)

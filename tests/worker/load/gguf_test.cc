@@ -173,13 +173,13 @@ TEST(Gguf, RefusesTensorsThatLie) {
 }
 
 TEST(Gguf, RefusesTensorTypesByName) {
-  ExpectRefused(GgufMaker().Tensor("blk.0.w", {256}, 40, 0).Make(256),
-                "tensor \"blk.0.w\" has type NVFP4; served are F32");
+  ExpectRefused(GgufMaker().Tensor("blk.0.w", {256}, 9, 0).Make(256),
+                "tensor \"blk.0.w\" has type Q8_1; served are F32");
   ExpectRefused(GgufMaker().Tensor("w", {256}, 15, 0).Make(512), "Q8_K");
   ExpectRefused(GgufMaker().Tensor("w", {256}, 4242, 0).Make(256), "number 4242");
 }
 
-// Types of one to three bits: the bytes of a block, no byte less, and whole blocks only.
+// Types of one to four bits: the bytes of a block, no byte less, and whole blocks only.
 TEST(Gguf, ReadsTheTypesOfFewBits) {
   using kernels::DType;
   struct Case {
@@ -191,7 +191,7 @@ TEST(Gguf, ReadsTheTypesOfFewBits) {
        {Case{19, DType::kIQ1_S, 50}, Case{29, DType::kIQ1_M, 56}, Case{16, DType::kIQ2_XXS, 66},
         Case{17, DType::kIQ2_XS, 74}, Case{22, DType::kIQ2_S, 82}, Case{18, DType::kIQ3_XXS, 98},
         Case{21, DType::kIQ3_S, 110}, Case{34, DType::kTQ1_0, 54}, Case{35, DType::kTQ2_0, 66},
-        Case{41, DType::kQ1_0, 18}, Case{42, DType::kQ2_0, 18}}) {
+        Case{41, DType::kQ1_0, 18}, Case{42, DType::kQ2_0, 18}, Case{40, DType::kNVFP4, 36}}) {
     const auto elements = static_cast<uint64_t>(kernels::BlockElements(c.type));
     const std::string bytes =
         GgufMaker().Tensor("w", {2 * elements, 3}, c.number, 0).Make(6 * c.block_bytes);

@@ -4,52 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/json/json.h"
 #include "common/status.h"
 #include "kernels/grouped_blocks.h"
+#include "tests/worker/load/fake_module.h"
 
 namespace quire::load {
 namespace {
 
 using kernels::DType;
-
-// A checkpoint of one module "m" in memory.
-class FakeModule {
- public:
-  template <typename T>
-  FakeModule& Add(const std::string& name, const std::string& type, std::vector<int64_t> shape,
-                  const std::vector<T>& values) {
-    // Copies of a module share what their tensors point into.
-    data_.push_back(std::make_shared<std::vector<std::byte>>(values.size() * sizeof(T)));
-    std::vector<std::byte>& bytes = *data_.back();
-    std::memcpy(bytes.data(), values.data(), bytes.size());
-    Tensor tensor;
-    tensor.name = "m." + name;
-    tensor.type_name = type;
-    if (type == "F32") tensor.type = DType::kF32;
-    if (type == "F16") tensor.type = DType::kF16;
-    if (type == "BF16") tensor.type = DType::kBF16;
-    tensor.shape = std::move(shape);
-    tensor.bytes = bytes;
-    tensor.file = "w";
-    EXPECT_TRUE(table_.Add(std::move(tensor)).ok());
-    return *this;
-  }
-  const TensorTable& table() const { return table_; }
-
- private:
-  std::vector<std::shared_ptr<std::vector<std::byte>>> data_;
-  TensorTable table_;
-};
-
-absl::StatusOr<Quantisation> ReadConfig(const std::string& text) {
-  const json::Value value = *json::Parse(text);
-  return Quantisation::Read(value.as_object(), "config.json");
-}
 
 void ExpectUnserved(const std::string& config, const std::string& said) {
   const absl::StatusOr<Quantisation> read = ReadConfig(config);
@@ -58,20 +24,6 @@ void ExpectUnserved(const std::string& config, const std::string& said) {
   EXPECT_NE(message.find(said), std::string::npos) << message;
   EXPECT_TRUE(message.starts_with("config.json: quantization_config: ")) << message;
   EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-}
-
-// The message with which [rows, cols] of the module is refused, when it is found or when it is
-// written.
-std::string RefusalOf(const std::string& config, const FakeModule& module, int64_t rows,
-                      int64_t cols) {
-  const absl::StatusOr<Quantisation> read = ReadConfig(config);
-  if (!read.ok()) return "the configuration: " + StatusMessage(read.status());
-  const auto found = read->Find(module.table(), "m", rows, cols);
-  if (!found.ok()) return StatusMessage(found.status());
-  if (!found->has_value()) return "plain";
-  std::vector<std::byte> out(
-      static_cast<size_t>(kernels::WeightSource{(*found)->Form(), rows, cols, nullptr}.Bytes()));
-  return StatusMessage((*found)->Write({0, rows, 0, cols}, out.data()));
 }
 
 constexpr const char* kFp8 = R"({"quant_method":"fp8"})";
@@ -87,9 +39,8 @@ std::string Compressed(const std::string& format, const std::string& weights) {
 TEST(Quantisation, ConfigurationsThatAreNotServed) {
   ExpectUnserved(R"({})",
                  "quant_method \"\" is not served; served are fp8, modelopt, "
-                 "compressed-tensors, gptq, awq, mxfp4, and GGUF files");
-  ExpectUnserved(R"({"quant_method":"bitsandbytes"})",
-                 "quant_method \"bitsandbytes\" is not served");
+                 "compressed-tensors, gptq, awq, mxfp4, bitsandbytes, and GGUF files");
+  ExpectUnserved(R"({"quant_method":"hqq"})", "quant_method \"hqq\" is not served");
   ExpectUnserved(R"({"quant_method":7})", "quant_method: must be a string");
   ExpectUnserved(R"({"quant_method":"fp8","fmt":"e5m2"})", "fmt \"e5m2\" is not served");
   ExpectUnserved(R"({"quant_method":"fp8","activation_scheme":"none"})",
@@ -98,7 +49,17 @@ TEST(Quantisation, ConfigurationsThatAreNotServed) {
   ExpectUnserved(R"({"quant_method":"fp8","weight_block_size":[128,0]})", "above 0");
   ExpectUnserved(R"({"quant_method":"fp8","weight_block_size":[128,9223372036854775807]})",
                  "larger than any tensor");
-  ExpectUnserved(R"({"quant_method":"modelopt","quant_algo":"NVFP4"})", "quant_algo \"NVFP4\"");
+  ExpectUnserved(R"({"quant_method":"modelopt","quant_algo":"NVFP4_AWQ"})",
+                 "quant_algo \"NVFP4_AWQ\" is not served; \"FP8\", \"NVFP4\" and");
+  ExpectUnserved(R"({"quant_method":"modelopt","quant_algo":"NVFP4","group_size":32})",
+                 "group_size is 32, served is 16");
+  ExpectUnserved(R"({"quant_method":"bitsandbytes"})",
+                 "one of load_in_4bit and load_in_8bit must be true");
+  ExpectUnserved(R"({"quant_method":"bitsandbytes","load_in_4bit":true,"load_in_8bit":true})",
+                 "one of load_in_4bit and load_in_8bit must be true");
+  ExpectUnserved(
+      R"({"quant_method":"bitsandbytes","load_in_4bit":true,"bnb_4bit_quant_type":"af4"})",
+      "bnb_4bit_quant_type \"af4\" is not served; \"nf4\" and \"fp4\" are");
   ExpectUnserved(R"({"quant_method":"gptq","bits":5})", "bits is 5, served are 2, 3, 4 and 8");
   ExpectUnserved(R"({"quant_method":"gptq","group_size":0})", "group_size is 0");
   ExpectUnserved(R"({"quant_method":"gptq","checkpoint_format":"marlin"})",
@@ -111,10 +72,17 @@ TEST(Quantisation, ConfigurationsThatAreNotServed) {
   ExpectUnserved(R"({"quant_method":"awq","zero_point":false})", "zero_point false");
   ExpectUnserved(R"({"quant_method":"compressed-tensors"})", "config_groups is missing");
   ExpectUnserved(R"({"quant_method":"compressed-tensors","config_groups":{}})", "names no weights");
-  ExpectUnserved(Compressed("nvfp4-pack-quantized", ""), "format \"nvfp4-pack-quantized\"");
+  ExpectUnserved(Compressed("mxfp8-quantized", ""), "format \"mxfp8-quantized\" is not served");
   ExpectUnserved(Compressed("pack-quantized", R"("num_bits":9)"), "group_0: weights of 9 bits");
-  ExpectUnserved(Compressed("float-quantized", R"("num_bits":4,"type":"float")"),
-                 "weights of 4 bits of type \"float\"");
+  ExpectUnserved(Compressed("float-quantized", R"("num_bits":6,"type":"float")"),
+                 "weights of 6 bits of type \"float\"");
+  ExpectUnserved(
+      Compressed("nvfp4-pack-quantized", R"("num_bits":4,"type":"float","group_size":64)"),
+      "weights of 4 bits of type \"float\" in groups of 64 are not served; symmetric ones in "
+      "groups of 16 (NVFP4) or 32 (MXFP4) are");
+  ExpectUnserved(
+      Compressed("nvfp4-pack-quantized", R"("num_bits":4,"type":"float","symmetric":false)"),
+      "in groups of 16 with zeros are not served");
   ExpectUnserved(Compressed("pack-quantized", R"("num_bits":4,"strategy":"tensor_group")"),
                  "strategy \"tensor_group\" is not served");
 }
