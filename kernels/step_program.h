@@ -169,6 +169,9 @@ struct StepProgram {
   std::vector<Weight> weights;
   // Expand quantised weights when they are loaded, where the backend has the choice.
   bool dequantize_weights = false;
+  // Round the inputs of weights as a checkpoint asks (WeightSource::rounding), where a backend
+  // decides that by program. A CPU's class of numerics does so by itself.
+  bool round_activations = false;
   // Keep what makes greedy rows of the head cheaper beside it, where the backend has such a thing.
   bool screen_head = true;
   std::vector<Buffer> buffers;

@@ -389,6 +389,13 @@ absl::Status CheckDevice(const WorkerConfig& c) {
     return InvalidArgument("--dtype: a GPU keeps weights in bfloat16 or float16, is '" + c.dtype +
                            "'; leave it out, or set --device cpu");
   }
+  if (AsksForGpu(c) && c.cpu.activation_dtype != "auto" && c.cpu.activation_dtype != "w8a8") {
+    return InvalidArgument(
+        "--activation-dtype: a GPU multiplies bfloat16 and float16 (auto), or rounds activations "
+        "as "
+        "a checkpoint asks (w8a8), is '" +
+        c.cpu.activation_dtype + "'; leave it out, or set --device cpu");
+  }
   if (c.dequantize_weights && !AsksForGpu(c)) {
     return InvalidArgument(
         "--dequantize-weights: quantised weights stay as they are on the CPU; "

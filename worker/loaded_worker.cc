@@ -133,6 +133,7 @@ absl::Status WorkerLoader::Steps::CutModel() {
                            worker_->model->BuildRank({0, ranks, MaxLoras(config_) > 0}));
   }
   worker_->model->program.dequantize_weights = config_.dequantize_weights;
+  worker_->model->program.round_activations = config_.cpu.activation_dtype == "w8a8";
   QUIRE_ASSIGN_OR_RETURN(worker_->adapters, ReadAdapters(config_, worker_->model->program));
   return absl::OkStatus();
 }

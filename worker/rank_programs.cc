@@ -188,6 +188,7 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
     load.text_digest = setup.text_digest;
     QUIRE_ASSIGN_OR_RETURN(auto model, model::LoadModel(config.model, load));
     model->program.dequantize_weights = config.dequantize_weights;
+    model->program.round_activations = config.cpu.activation_dtype == "w8a8";
     kernels::ProgramOptions options = RankProgramOptions(config, model->program, *backend);
     options.max_positions = setup.limits.max_model_len;
     options.page_count = setup.limits.page_count;

@@ -13,6 +13,23 @@ namespace {
 
 constexpr int kKernelRevision = 3;  // raised whenever a change may change bits
 
+// Why inputs cannot be rounded as the program asks; empty: they can, or it asks for none.
+std::string RefuseRoundings(const StepProgram& program) {
+  if (!program.round_activations) return {};
+  if (program.dequantize_weights) {
+    return "activation dtype w8a8 needs quantised weights; leave --dequantize-weights out";
+  }
+  for (const Weight& weight : program.weights) {
+    for (const WeightSource& source : weight.parts) {
+      if (const char* why = WhyNotByCodes(source)) {
+        return "activation dtype w8a8: \"" + weight.name + "\" asks for activations with " + why +
+               ", which have no kernel on this device; use --activation-dtype auto";
+      }
+    }
+  }
+  return RefuseWithoutRoundings(program);
+}
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend(std::unique_ptr<runtime::Runtime> runtime, const CudaOptions& options)
@@ -23,6 +40,7 @@ class CudaBackend final : public Backend {
     std::string error = CheckProgram(program);
     if (error.empty()) error = Lower(program, lowered);
     if (!error.empty()) return error;
+    if (error = RefuseRoundings(program); !error.empty()) return error;
     if (options.kv.type == KvType::kF32) {
       return "keys and values in bfloat16, float16 or fp8 are served, not in float32";
     }
@@ -73,8 +91,12 @@ class CudaBackend final : public Backend {
   int MaxInFlight(const StepProgram& program) const override {
     return program.ranks == 1 || options_.nccl != nullptr ? kStepsInFlight : 1;
   }
-  std::string NumericsClass(const StepProgram& /*program*/) const override {
-    return "cuda-bf16-" + std::to_string(kKernelRevision) + "-" + options_.architecture;
+  std::string NumericsClass(const StepProgram& program) const override {
+    return "cuda-bf16-" + std::to_string(kKernelRevision) +
+           (program.round_activations ? "-w8a8-" : "-") + options_.architecture;
+  }
+  std::string RoundedActivations(const StepProgram& program) const override {
+    return program.round_activations ? DescribeRoundings(program) : "";
   }
   std::string Description() const override { return options_.description; }
 

@@ -21,12 +21,21 @@ bool IsQuantised(const Weight& weight) {
                      [](const WeightSource& source) { return BlockElements(source.type) > 1; });
 }
 
+bool AsksForCodes(const WeightSource& source) {
+  return source.rounding.code != ActivationRounding::Code::kNone;
+}
+
+// Whether two sources of a weight can be one part of it.
+bool AreAlike(const WeightSource& a, const WeightSource& b, bool by_codes) {
+  return a.type == b.type && (!by_codes || a.rounding == b.rounding);
+}
+
 bool HasKernel(DType type) { return CanStayQuantised(type, BlockElements(type)); }
 
 // Why no part may stay quantised; null: those of quantised types do.
 const char* WhyExpanded(const Weight& weight, const WeightRole& role) {
   if (role.expand) return "as was asked for";
-  DType before{};
+  const WeightSource* before = nullptr;
   int64_t row = 0;
   for (const WeightSource& source : weight.parts) {
     if (BlockElements(source.type) > 1 && !HasKernel(source.type)) {
@@ -39,11 +48,11 @@ const char* WhyExpanded(const Weight& weight, const WeightRole& role) {
         !CanLookUp(QuantisedLayout(source.type, source.cols).form)) {
       return "rows are looked up in it, and no kernel of a GPU looks them up in its format";
     }
-    if (row > 0 && source.type != before) {
+    if (before != nullptr && !AreAlike(source, *before, role.by_codes)) {
       if (role.is_table) return "rows are looked up in it, and it has several types";
       if (row % 8 != 0) return "a type of weights begins within eight rows";
     }
-    before = source.type;
+    before = &source;
     row += source.rows;
   }
   return nullptr;
@@ -59,20 +68,29 @@ DeviceWeight PlanVector(const Weight& weight) {
   return {1, Whole(elements), false, {part}};
 }
 
-// Neighbours of one quantised type are one part, as are neighbours of any types that are expanded.
-DeviceWeight PlanMatrix(const Weight& weight, bool half, bool expand) {
-  DeviceWeight planned{Whole(weight.rows), static_cast<int>(weight.cols), half, {}};
-  const auto form = [&](size_t source) {  // 0: expanded
-    const DType type = weight.parts[source].type;
-    return expand || BlockElements(type) == 1 ? 0 : 1 + static_cast<int>(type);
+// Neighbours of one quantised type and rounding are one part, as are neighbours of any types that
+// are expanded.
+DeviceWeight PlanMatrix(const Weight& weight, const WeightRole& role) {
+  const bool expand = WhyExpanded(weight, role) != nullptr;
+  DeviceWeight planned{Whole(weight.rows), static_cast<int>(weight.cols), role.half, {}};
+  const auto is_float = [&](const WeightSource& source) {
+    return expand || BlockElements(source.type) == 1;
   };
   int row = 0;
   for (size_t i = 0; i < weight.parts.size(); ++i) {
-    if (i == 0 || form(i) != form(i - 1)) {
+    const WeightSource& source = weight.parts[i];
+    const WeightSource* before = i == 0 ? nullptr : &weight.parts[i - 1];
+    if (before == nullptr || is_float(source) != is_float(*before) ||
+        (!is_float(source) && !AreAlike(source, *before, role.by_codes))) {
       DeviceWeightPart part;
       part.first_row = row;
       part.first_source = i;
-      if (form(i) != 0) part.quantised = QuantisedLayout(weight.parts[i].type, weight.cols);
+      if (!is_float(source) && role.by_codes && AsksForCodes(source)) {
+        part.rounding = source.rounding;
+        part.quantised = LayoutByCodes(source.type, weight.cols, source.rounding.weight_group == 0);
+      } else if (!is_float(source)) {
+        part.quantised = QuantisedLayout(source.type, weight.cols);
+      }
       planned.parts.push_back(part);
     }
     planned.parts.back().rows += static_cast<int>(weight.parts[i].rows);
@@ -85,6 +103,24 @@ DeviceWeight PlanMatrix(const Weight& weight, bool half, bool expand) {
 
 }  // namespace
 
+const char* WhyNotByCodes(const WeightSource& source) {
+  if (!AsksForCodes(source)) return nullptr;
+  const ActivationRounding& rule = source.rounding;
+  if (rule.unserved != nullptr) return rule.unserved;
+  const auto whole_or_run = [](int64_t group) { return group == 0 || group == kRoundedGroup; };
+  if (rule.code == ActivationRounding::Code::kInt8) {
+    if (!rule.symmetric) return "codes with a zero";
+    if (rule.group != 0 || rule.weight_group != 0 || source.type != DType::kG8) {
+      return "int8 scales of groups, or rows that are no whole runs of 32";
+    }
+    return nullptr;
+  }
+  if (!whole_or_run(rule.group) || !whole_or_run(rule.weight_group) || source.type != DType::kF8) {
+    return "fp8 scales of other groups than 128, or rows that are no whole runs of 32";
+  }
+  return nullptr;
+}
+
 size_t DeviceWeightPart::Bytes(int cols) const {
   if (quantised.bits > 0) return QuantisedBytes(quantised, rows);
   return (is_vector ? 4 : 2) * static_cast<size_t>(rows) * static_cast<size_t>(cols);
@@ -93,7 +129,7 @@ size_t DeviceWeightPart::Bytes(int cols) const {
 DeviceWeight PlanWeight(const Weight& weight, const WeightRole& role) {
   if (!role.used) return {};
   if (!role.is_matrix) return PlanVector(weight);
-  return PlanMatrix(weight, role.half, WhyExpanded(weight, role) != nullptr);
+  return PlanMatrix(weight, role);
 }
 
 int64_t PlanWeightBytes(const StepProgram& program, const DeviceProgram& lowered) {

@@ -6,7 +6,9 @@
 //
 // Invariants:
 // 1. A matrix is cut into parts of one form each, which begin at multiples of 8 rows.
-// 2. Whether a part is quantised changes no bit of a product or a look-up: weights become the
+// 2. Inputs are rounded where the program asks for that and the part's file does; else whether a
+// part
+//    is quantised changes no bit of a product or a look-up: weights become the
 //    float32 of their format, rounded once to the type that they are multiplied in, here or in
 //    registers.
 #pragma once
@@ -27,9 +29,10 @@ struct DeviceWeightPart {
   int first_row = 0;
   int rows = 0;
   bool is_vector = false;
-  uint16_t* data = nullptr;   // of a matrix: [rows, cols], where quantised.bits is 0
-  QuantisedWeight quantised;  // with data
-  float* floats = nullptr;    // of a vector
+  uint16_t* data = nullptr;     // of a matrix: [rows, cols], where quantised.bits is 0
+  QuantisedWeight quantised;    // with data
+  ActivationRounding rounding;  // of its inputs, where quantised.form is one of codes by codes
+  float* floats = nullptr;      // of a vector
   // The sources of the weight that it is made from.
   size_t first_source = 0;
   size_t source_count = 0;
@@ -52,6 +55,8 @@ struct DeviceWeight {
 };
 
 // Shapes on the device, without memory.
+// Why rounded inputs cannot meet this source; null: they can, or it asks for none.
+const char* WhyNotByCodes(const WeightSource& source);
 DeviceWeight PlanWeight(const Weight& weight, const WeightRole& role);
 int64_t PlanWeightBytes(const StepProgram& program, const DeviceProgram& lowered);
 WeightForms PlanWeightForms(const StepProgram& program, const DeviceProgram& lowered);

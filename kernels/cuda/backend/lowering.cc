@@ -24,7 +24,10 @@ class Lowering {
       std::visit([this](const auto& one) { MarkFloats(one); }, op);
     }
     lowered_.weights.resize(program.weights.size());
-    for (WeightRole& role : lowered_.weights) role.expand = program.dequantize_weights;
+    for (WeightRole& role : lowered_.weights) {
+      role.expand = program.dequantize_weights;
+      role.by_codes = program.round_activations;
+    }
   }
 
   std::string Run() {

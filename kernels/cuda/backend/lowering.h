@@ -107,6 +107,7 @@ struct WeightRole {
   bool is_table = false;   // single rows of it are read
   bool expand = false;     // quantised parts are expanded
   bool half = false;       // its products are in float16, and so is it
+  bool by_codes = false;   // parts that ask for rounded inputs are multiplied with codes of them
 };
 
 struct DeviceProgram {

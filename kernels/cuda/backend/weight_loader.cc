@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/backend/expand.h"
 #include "kernels/expand.h"
+#include "kernels/grouped_blocks.h"
 
 namespace quire::kernels::cuda {
 namespace {
@@ -34,6 +35,13 @@ void ForSlices(const Weight& weight, const DeviceWeightPart& part, int64_t first
     }
     begin += source.rows;
   }
+}
+
+bool HasZeros(const WeightSource& source) {
+  for (int64_t row = 0; row < source.rows; ++row) {
+    if (grouped::Zero(source.Row(row)) != 0) return true;  // every block of a row has the same
+  }
+  return false;
 }
 
 }  // namespace
@@ -95,12 +103,17 @@ runtime::Error WeightLoader::LoadMatrix(const Weight& weight, const DeviceWeight
   const size_t unit_bytes =
       quantised ? static_cast<size_t>(part.quantised.fragment_bytes) : 2 * cols;
   if (unit_bytes > kSlabBytes) return "rows of " + std::to_string(cols) + " weights";
+  std::atomic<bool> zeros = false;
   std::atomic<bool> narrow = part.quantised.form == QuantForm::kGrouped;
   const Packer pack = [&](int64_t first, int64_t count, std::byte* out) {
     const auto units = static_cast<size_t>((count + unit - 1) / unit);
     std::memset(out, 0, units * unit_bytes);
     ForSlices(weight, part, first, count, [&](const WeightSource& slice, int64_t row) {
       if (narrow && !HasNarrowSteps(slice, shape.half)) narrow = false;
+      if (IsByCodes(part.quantised.form)) {
+        if (slice.type == DType::kG8 && HasZeros(slice)) zeros = true;
+        return PackByCodes(slice, part.quantised, row - first, out);
+      }
       if (quantised) return PackQuantised(slice, row - first, out);
       auto* rows = reinterpret_cast<uint16_t*>(out) + static_cast<size_t>(row - first) * cols;
       ExpandRows(slice, 0, shape.half, {rows, static_cast<size_t>(slice.rows) * cols});
@@ -113,6 +126,10 @@ runtime::Error WeightLoader::LoadMatrix(const Weight& weight, const DeviceWeight
     runtime::Error error = Take(&slab);
     if (!error.empty()) return error;
     PackApart(first, count, unit, unit_bytes, pack);
+    if (zeros) {
+      return "its codes have zeros, which products of int8 codes on a GPU do not take; use "
+             "--activation-dtype auto";
+    }
     const auto units = static_cast<size_t>((count + unit - 1) / unit);
     error = Send(to + static_cast<size_t>(first / unit) * unit_bytes, units * unit_bytes);
     if (!error.empty()) return error;

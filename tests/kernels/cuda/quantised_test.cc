@@ -239,7 +239,9 @@ TEST(CudaQuantised, KeepsItsBudget) {
         Shape{DType::kG8, 32, "gemm_g8_32"},       Shape{DType::kG8, 128, "gemm_g8_128"},
         Shape{DType::kF8, 8, "gemm_f8_8"},         Shape{DType::kF8, 32, "gemm_f8_32"},
         Shape{DType::kF8, 128, "gemm_f8_128"},     Shape{DType::kIQ4_XS, 8, "gemm_t4_8"},
-        Shape{DType::kQ2_K, 32, "gemm_t4_32"},     Shape{DType::kIQ2_XS, 128, "gemm_t4_128"}}) {
+        Shape{DType::kQ2_K, 32, "gemm_t4_32"},     Shape{DType::kIQ2_XS, 128, "gemm_t4_128"},
+        Shape{DType::kNF4, 8, "gemm_n4_8"},        Shape{DType::kFP4, 32, "gemm_n4_32"},
+        Shape{DType::kNF4, 128, "gemm_n4_128"}}) {
     const int n = 128;
     const int k = 512;
     QuantisedBed bed(s.type, {n}, k, s.m, 6);
@@ -258,7 +260,9 @@ TEST(CudaQuantised, PackedWeightsHaveTheStatedBits) {
     const double bits = QuantisedBytes(layout, 4096) * 8.0 / (4096.0 * 4096.0);
     const double file = BlockBytes(type) * 8.0 / BlockElements(type);
     double most = 1.03 * file;
-    if (layout.form == QuantForm::kTable) most = type == DType::kQ2_K ? 5.13 : 4.63;
+    if (layout.form == QuantForm::kTable) {
+      most = type == DType::kF4_16 ? 6.0 : type == DType::kQ2_K ? 5.13 : 4.63;
+    }
     if (type == DType::kG4_128) most = 4.63;
     EXPECT_LE(bits, most) << DTypeName(type) << " of " << file << " bits in the file";
   }

@@ -54,9 +54,9 @@ class CensusRuntime : public emulate::EmulatedRuntime {
 constexpr KvType kPageTypes[] = {KvType::kBF16, KvType::kF16, KvType::kFp8};
 
 void LaunchProducts(CensusRuntime& device) {
-  const DType types[] = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,  DType::kQ5_0, DType::kQ5_1,
-                         DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,  DType::kG4,   DType::kG8,
-                         DType::kF8,   DType::kQ2_K, DType::kIQ4_XS};
+  const DType types[] = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0, DType::kQ5_1,
+                         DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,   DType::kG4,   DType::kG8,
+                         DType::kF8,   DType::kQ2_K, DType::kIQ4_XS, DType::kNF4};
   const unsigned char some = 0;
   for (const int rows : {1, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 2048}) {
     GemmParams params;

@@ -37,6 +37,8 @@ GemmKernel QuantisedKernel(const QuantisedWeight& weight, int m) {
       return weight.bits == 4 ? QuantisedKernelGrouped4(m) : QuantisedKernelGrouped8(m);
     case QuantForm::kTable:
       return QuantisedKernelTable4(m);
+    case QuantForm::kFloats:
+      return QuantisedKernelFloats4(m);
     case QuantForm::kE4m3:
       return QuantisedKernelE4m3(m);
     case QuantForm::kInt8ByCodes:
@@ -98,8 +100,8 @@ size_t GemmWorkspaceBytes(int m, int n, int k, int whole_n) {
 }
 
 size_t GemmCounters(int m, int n) {
-  const int tokens = std::min({TokensOfTile(m, false), TokensOfTile(m, true),
-                               QuantisedKernelE4m3ByCodes(m).tokens});
+  const int tokens = std::min(
+      {TokensOfTile(m, false), TokensOfTile(m, true), QuantisedKernelE4m3ByCodes(m).tokens});
   return static_cast<size_t>(Ceil(m, tokens)) * Ceil(n, kGemmRows);
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/cuda/ops/gemm/quantised.h"
 
+#include <bit>
 #include <cstring>
 
 #include "kernels/cuda/ops/gemm/pack_row.h"
@@ -60,6 +61,13 @@ Format FormatOf(DType type) {
       return {4, QuantForm::kTable, QuantScales::kSigned, 32, 0.0f};
     case DType::kMXFP4:
       return {4, QuantForm::kTable, QuantScales::kPower, 32, 0.0f};
+    case DType::kNVFP4:
+      return {4, QuantForm::kTable, QuantScales::kByte, 16, 0.0f};
+    case DType::kF4_16:
+      return {4, QuantForm::kTable, QuantScales::kFloat, 16, 0.0f};
+    case DType::kNF4:
+    case DType::kFP4:
+      return {4, QuantForm::kFloats, QuantScales::kFloat, 64, 0.0f};
     case DType::kIQ4_NL:
     case DType::kQ1_0:
     case DType::kQ2_0:
@@ -83,6 +91,20 @@ void FillTable(DType type, uint32_t (&table)[4]) {
   for (int i = 0; i < 16; ++i) {
     table[i / 4] |= static_cast<uint32_t>(values[i] + 128) << (8 * (i % 4));
   }
+}
+
+void FillFloats(DType type, uint32_t (&table)[4][4]) {
+  for (int i = 0; i < 16; ++i) {
+    const auto bits = std::bit_cast<uint32_t>(grouped::FloatTableOf(type)[i]);
+    for (int byte = 0; byte < 4; ++byte) {
+      table[byte][i / 4] |= (bits >> (8 * byte) & 255u) << (8 * (i % 4));
+    }
+  }
+}
+
+float UnitOf(DType type) {
+  if (gguf::IsGrid(type)) return gguf::GridUnit(type);
+  return type == DType::kNVFP4 || type == DType::kF4_16 ? 0.5f : 1.0f;  // their table is doubled
 }
 
 // A block of `elements` of K from `k` on, group by group: `read` fills in the codes of one.
@@ -162,6 +184,15 @@ void PackNibbleTable(DType type, const std::byte* block, int64_t k, const RowPac
             [&](int group, auto& q) { gguf::ReadTableCodes(type, block, group, q); });
 }
 
+void PackNvfp4(const std::byte* block, int64_t k, const RowPacker& to) {
+  const int elements = BlockElements(DType::kNVFP4);
+  for (int i = 0; i < elements / 16; ++i) {
+    const uint8_t scale = gguf::Nvfp4Scale(block, i);
+    to.Scale(k + 16 * i, 0, &scale, 1);
+  }
+  PackCodes(elements, k, to, [&](int group, auto& q) { gguf::ReadNvfp4Codes(block, group, q); });
+}
+
 void PackGrid(DType type, const std::byte* block, int64_t k, const RowPacker& to) {
   const uint16_t d = gguf::GridSuper(type, block);
   const bool has_super = FormatOf(type).scales == QuantScales::kSigned;
@@ -184,12 +215,12 @@ void PackGrid(DType type, const std::byte* block, int64_t k, const RowPacker& to
 void PackGrouped(DType type, const std::byte* block, int64_t k, const RowPacker& to) {
   const int8_t zero = grouped::HasZero(type) ? static_cast<int8_t>(grouped::Zero(block)) : 0;
   for (int64_t at = 0; at < BlockElements(type); at += to.group_elements()) {
-    to.Scale(k + at, 0, block, 4);
+    to.Scale(k + at, 0, block + (type == DType::kF4_16 ? at / 4 : 0), 4);
     if (grouped::HasZero(type)) to.Scale(k + at, 4, &zero, 1);
   }
   if (grouped::HasNibbles(type)) {
     return PackCodes(BlockElements(type), k, to,
-                     [&](int run, auto& q) { grouped::ReadNibbles(block, run, q); });
+                     [&](int run, auto& q) { grouped::ReadNibbles(type, block, run, q); });
   }
   const uint32_t flip = type == DType::kG8 ? 128u : 0u;
   const std::byte* codes = block + grouped::HeadBytes(type);
@@ -199,6 +230,7 @@ void PackGrouped(DType type, const std::byte* block, int64_t k, const RowPacker&
 void PackBlock(DType type, const std::byte* block, int64_t k, const RowPacker& to) {
   if (grouped::IsGrouped(type)) return PackGrouped(type, block, k, to);
   if (gguf::IsGrid(type)) return PackGrid(type, block, k, to);
+  if (type == DType::kNVFP4) return PackNvfp4(block, k, to);
   if (gguf::HasTable(type)) return PackNibbleTable(type, block, k, to);
   if (type == DType::kQ8_0) return PackQ8(block, k, to);
   if (type == DType::kQ2_K) return PackQ2(block, k, to);
@@ -224,7 +256,8 @@ QuantisedWeight QuantisedLayout(DType type, int64_t cols) {
   layout.offset = format.offset;
   layout.block_elements = BlockElements(type);
   if (format.form == QuantForm::kTable) FillTable(type, layout.table);
-  if (gguf::IsGrid(type)) layout.unit = gguf::GridUnit(type);
+  if (format.form == QuantForm::kFloats) FillFloats(type, layout.float_table);
+  layout.unit = UnitOf(type);
   layout.tile_bytes =
       ScalesAt(format.bits) + 64 / format.group_elements * 16 *
                                   ScaleBytes(format.scales, format.form == QuantForm::kGrouped);
@@ -281,7 +314,7 @@ void PackByCodes(const WeightSource& source, const QuantisedWeight& layout, int6
 }
 
 bool HasNarrowSteps(const WeightSource& source, bool half) {
-  if (!grouped::HasNibbles(source.type)) return false;
+  if (!grouped::HasNibbleZero(source.type)) return false;
   for (int64_t row = 0; row < source.rows; ++row) {
     const std::byte* block = source.Row(row);
     for (int64_t k = 0; k < source.cols; k += BlockElements(source.type)) {

@@ -31,6 +31,7 @@ enum class QuantForm : int {
   kBlocks,   // GGUF's integers of 4, 5, 6, 8 bits: w = step · q + least
   kGrouped,  // integers of 4 or 8 bits: w = (q − zero) · step
   kTable,    // 4 bits: w = step · table[q], and for Q2_K + least
+  kFloats,   // 4 bits: w = float_table[q] · step
   kE4m3,     // 8 bits: w = e4m3(q) · step
   // Multiplied with codes of activations (encode_rows.h), under steps of whole rows or, of e4m3, of
   // 128 of K.
@@ -50,12 +51,13 @@ struct QuantisedWeight {
   QuantScales scales = QuantScales::kD;
   int group_elements = 32;  // of K that share a scale: 16, 32, or 64 for longer groups
   float offset = 0.0f;      // of kBlocks
-  float unit = 1.0f;        // of kTable: what kSigned's steps are multiplied by
+  float unit = 1.0f;        // of kTable: what steps of the file are multiplied by
   int end_groups = 0;       // of codes by codes: groups of K with steps at the end
   // Of kGrouped: all steps are numbers of the type of the product, of at most 256, so that products
   // with codes round once in it. Filled in by the loader.
   bool narrow_steps = false;
-  uint32_t table[4] = {};  // of kTable: 16 integers plus 128, as bytes
+  uint32_t table[4] = {};           // of kTable: 16 integers plus 128, as bytes
+  uint32_t float_table[4][4] = {};  // of kFloats: byte by byte of 16 float32, lowest first
 };
 
 inline constexpr int kByCodesTileBytes = 1024;

@@ -24,6 +24,7 @@ GemmKernel QuantisedKernel8(int m);
 GemmKernel QuantisedKernelGrouped4(int m);
 GemmKernel QuantisedKernelGrouped8(int m);
 GemmKernel QuantisedKernelTable4(int m);
+GemmKernel QuantisedKernelFloats4(int m);
 GemmKernel QuantisedKernelE4m3(int m);
 GemmKernel QuantisedKernelInt8ByCodes(int m);
 GemmKernel QuantisedKernelE4m3ByCodes(int m);

@@ -10,7 +10,8 @@ enum class QuantScales : int {
   kSuper,  // [scale u8][minimum u8], super [d][dmin]: step = d · scale, least = −dmin · minimum
   kSigned,  // [scale i8], super [d]: step = d · scale
   kFloat,   // [step f32][zero i8], the zeros in the form kGrouped alone
-  kPower    // [exponent u8]: step = 2^(exponent − 128)
+  kPower,   // [exponent u8]: step = 2^(exponent − 128)
+  kByte     // [e4m3 without its sign]: step = e4m3(byte)
 };
 
 // Bytes of a row's scales of one group, of all arrays.
@@ -26,6 +27,7 @@ constexpr int ScaleBytes(QuantScales scales, bool zeros) {
       return zeros ? 5 : 4;
     case QuantScales::kSigned:
     case QuantScales::kPower:
+    case QuantScales::kByte:
       return 1;
   }
   return 0;
