@@ -28,6 +28,8 @@ struct WeightScheme {
   int64_t group = 0;       // inputs that share a scale; 0: all of a row
   int64_t block_rows = 1;  // outputs that share one; 0: all of the matrix
   bool symmetric = true;
+  kernels::ActivationRounding rounding = {};  // of the inputs
+  bool is_static = false;                     // its scale is a tensor of each module
 };
 
 struct QuantisationSettings {
@@ -75,6 +77,10 @@ extern const QuantisationFormat kMxfp4Format;
 // type.
 absl::StatusOr<std::optional<QuantisedMatrix>> FindFp8Weight(const QuantisationSettings& settings,
                                                              const ModuleQuery& query);
+// A dynamic scale for `group` neighbouring inputs.
+void AskForGroup(int64_t group, kernels::ActivationRounding& rounding);
+// Gives the matrix the rounding of its scheme, a static one with the module's own scale.
+void AddRounding(const WeightScheme& scheme, const ModuleQuery& query, QuantisedMatrix& matrix);
 // The integer under `key`; `otherwise` where it is absent or null.
 absl::StatusOr<int64_t> IntOr(const json::Object& object, std::string_view key, int64_t otherwise);
 absl::StatusOr<std::string> TextOr(const json::Object& object, std::string_view key,
@@ -94,8 +100,9 @@ class Quantisation {
   absl::StatusOr<std::optional<QuantisedMatrix>> Find(const TensorTable& tensors,
                                                       std::string_view module, int64_t rows,
                                                       int64_t cols) const;
-  // "gptq, 4 bits in groups of 128"
-  const std::string& description() const { return description_; }
+  // "gptq, 4 bits in groups of 128", and what becomes of activations that it asks to be rounded:
+  // `rounded` names how a backend does so ("int8 per token"), empty: weights alone are used.
+  std::string Description(std::string_view rounded) const;
   // The whole of what was read: equal texts mean equal weights for equal tensors.
   const std::string& canonical() const { return canonical_; }
 
@@ -104,7 +111,7 @@ class Quantisation {
 
   const QuantisationFormat* format_ = nullptr;
   QuantisationSettings settings_;
-  std::string description_;
+  std::string form_;
   std::string canonical_;
 };
 

@@ -25,7 +25,9 @@ float HalfToFloat(uint16_t bits) {
   return sign * std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25);
 }
 
-float ElementAt(const Tensor& tensor, int64_t i) {
+}  // namespace
+
+float FloatElement(const Tensor& tensor, int64_t i) {
   if (*tensor.type == DType::kF32) {
     float value = 0.0f;
     std::memcpy(&value, tensor.bytes.data() + 4 * i, 4);
@@ -36,6 +38,8 @@ float ElementAt(const Tensor& tensor, int64_t i) {
   if (*tensor.type == DType::kF16) return HalfToFloat(bits);
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
+
+namespace {
 
 absl::Status NotANumber(const Tensor& tensor, int64_t row, int64_t col) {
   return absl::InvalidArgumentError(absl::StrCat(tensor.file, ": tensor \"", tensor.name,
@@ -91,9 +95,17 @@ DType QuantisedMatrix::Form() const {
   return whole(BlockElements(DType::kG4_128)) ? DType::kG4_128 : DType::kG4;
 }
 
+kernels::ActivationRounding QuantisedMatrix::RoundingFrom(int64_t col) const {
+  kernels::ActivationRounding own = rounding;
+  if (own.code == kernels::ActivationRounding::Code::kNone || group >= cols) return own;
+  // A slice that begins within a group has groups of two lengths: no number of inputs is right.
+  own.weight_group = col % group == 0 ? group : 1;
+  return own;
+}
+
 absl::Status QuantisedMatrix::ReadScale(int64_t row, int64_t group_index, float& scale) const {
-  scale = ElementAt(*scales,
-                    row / rows_per_scale * scale_row_stride + group_index * scale_group_stride);
+  scale = FloatElement(*scales,
+                       row / rows_per_scale * scale_row_stride + group_index * scale_group_stride);
   if (std::isfinite(scale)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       scales->file, ": tensor \"", scales->name, "\" holds ", scale, " as the scale of row ", row,

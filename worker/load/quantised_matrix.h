@@ -38,6 +38,9 @@ struct CodeLines {
   uint64_t Word(int64_t line, int64_t word) const;
 };
 
+// Element i of a tensor of F32, F16 or BF16.
+float FloatElement(const Tensor& tensor, int64_t i);
+
 struct QuantisedMatrix {
   std::string module;  // for messages
   int64_t rows = 0;    // outputs
@@ -54,6 +57,8 @@ struct QuantisedMatrix {
   int64_t group = 0;                    // inputs that share a scale
   std::vector<int32_t> group_of_input;  // where they are not neighbours, else empty
 
+  kernels::ActivationRounding rounding = {};  // of its inputs, without weight_group
+
   CodeLines zeros;        // line is the group, element the row
   uint32_t zero = 0;      // where there are none
   uint32_t zero_add = 0;  // what files of older GPTQ leave out, modulo 2^bits
@@ -61,6 +66,8 @@ struct QuantisedMatrix {
   // What Write makes: kG4, kG4_128, kG8 or kF8, which are exact, or kF32 (each weight rounded once)
   // where groups are not whole runs of 32 neighbours.
   kernels::DType Form() const;
+  // Of the inputs of columns from `col` on.
+  kernels::ActivationRounding RoundingFrom(int64_t col) const;
 
   struct Slice {
     int64_t row = 0;

@@ -70,6 +70,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
                                                  const LoadOptions& options = {});
 
 // What a quantised checkpoint is and what becomes of its matrices, for people; empty: it is none.
-std::string QuantisationText(const Model& model);
+// `rounded`: Backend::RoundedActivations.
+std::string QuantisationText(const Model& model, const std::string& rounded);
 
 }  // namespace quire::model
