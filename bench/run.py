@@ -73,6 +73,14 @@ def bench_cpu(args):
                    "results": table})
 
 
+def bench_quantised(args):
+    """Quantised checkpoints beside GGUF files of one shape: tokens/s in turns, seconds to ready, peak of memory."""
+    import quantised
+    starts = quantised.starts(1 if args.small else 3, spread)
+    table = quantised.compare(1 if args.small else args.cycles, spread, args.small)
+    record("quantised", {"shape": quantised.SHAPE, "threads": os.cpu_count(), "starts": starts, "results": table})
+
+
 def bench_activations(args):
     """How far int8 activations move the next token from float32 ones, beside llama.cpp's own, by format."""
     import cpu

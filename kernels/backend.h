@@ -135,6 +135,9 @@ class Backend {
   }
   // How Load would keep quantised weights; none, where the device has no choice.
   virtual WeightForms FormsOfWeights(const StepProgram& /*program*/) const { return {}; }
+  // How it rounds activations because a checkpoint asks for it, for people ("int8 per token");
+  // empty: it does not.
+  virtual std::string RoundedActivations(const StepProgram& /*program*/) const { return {}; }
   // The part of the workspace that Load requests from Communicator::Allocate. 0 with one rank.
   virtual int64_t EstimateSharedBytes(const StepProgram& /*program*/,
                                       const ProgramOptions& /*options*/) const {
@@ -156,9 +159,9 @@ struct CpuOptions {
   // "auto", "reference", "avx2", "avx512", "avx512vnni", "avx512bf16": the best that is allowed and
   // present.
   std::string isa = "auto";
-  // "float32", "bfloat16", "int8": the type that activations are multiplied in. "auto": int8 for
-  // programs whose quantised weights all have formats that pass its gate (kernels/README.md), else
-  // float32.
+  // "float32", "bfloat16", "int8": the type that activations are multiplied in. "w8a8": they are
+  // rounded as the checkpoint asks. "auto": int8 for programs whose quantised weights all have
+  // formats that pass its gate (kernels/README.md), else float32.
   std::string activation_dtype = "float32";
 };
 

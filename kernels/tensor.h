@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/activation_rounding.h"
+
 namespace quire::kernels {
 
 // The types that weights may have. Quantised ones are GGUF's block formats as in a file, and the
@@ -175,6 +177,7 @@ struct WeightSource {
   const std::byte* data = nullptr;
   // Bytes from row to row where the columns are a slice of wider rows; 0: rows are contiguous.
   int64_t row_stride = 0;
+  ActivationRounding rounding = {};  // of its inputs, in the class of numerics that rounds them
 
   int64_t RowBytes() const { return cols / BlockElements(type) * BlockBytes(type); }
   int64_t Bytes() const { return rows * RowBytes(); }  // without the gaps between rows

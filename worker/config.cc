@@ -176,10 +176,11 @@ void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
               .choices = {"auto", "reference", "avx2", "avx512", "avx512vnni", "avx512bf16"}});
   schema.Add({.name = "activation-dtype",
               .help = "Type that activations are multiplied in: auto is int8 for the formats of "
-                      "GGUF whose error has passed its gate, and float32 for all else. Another "
-                      "type is another numerics class.",
+                      "GGUF whose error has passed its gate, and float32 for all else. w8a8 "
+                      "rounds them as a quantised checkpoint asks, which float32 does not, and "
+                      "needs one that does ask. Another type is another numerics class.",
               .target = &c.cpu.activation_dtype,
-              .choices = {"auto", "float32", "bfloat16", "int8"}});
+              .choices = {"auto", "float32", "bfloat16", "int8", "w8a8"}});
   schema.Add({.name = "kv-cache-dtype",
               .help =
                   "Type of the cached keys and values; auto is float32 on the CPU, float16 there "

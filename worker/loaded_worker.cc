@@ -58,6 +58,11 @@ class WorkerLoader::Steps {
   }
   std::unique_ptr<LoadedWorker> Take() { return std::move(worker_); }
   PlanReport Report() const;
+  // Empty before there is a device.
+  std::string RoundedActivations() const {
+    if (worker_->backend == nullptr) return "";
+    return worker_->backend->RoundedActivations(worker_->model->program);
+  }
   std::string Numerics() const {
     return NumericsId(config_, *worker_->backend, program_options_.kv.type, *worker_->model);
   }
@@ -121,7 +126,7 @@ absl::Status WorkerLoader::Steps::OpenModel() {
   absl::StatusOr<std::unique_ptr<model::Model>> model = model::LoadModel(config_.model, load);
   if (!model.ok()) return Annotate(model.status(), "--model");
   worker_->model = *std::move(model);
-  worker_->makeup = MakeupOf(*worker_->model);
+  worker_->makeup = MakeupOf(*worker_->model, RoundedActivations());
   return CheckTemplateTokens(config_.chat_template, worker_->model->bundle);
 }
 
@@ -249,7 +254,8 @@ void WorkerLoader::Steps::SayPlan() const {
 
 // Which quantised weights the device keeps quantised: expanding them takes memory and time.
 void WorkerLoader::Steps::SayWeightForms() const {
-  if (const std::string text = model::QuantisationText(*worker_->model); !text.empty()) {
+  if (const std::string text = model::QuantisationText(*worker_->model, RoundedActivations());
+      !text.empty()) {
     log_.Info(worker_->model->files->is_gguf() ? "GGUF file" : "quantised checkpoint",
               {{"format", text}});
   }
@@ -432,7 +438,7 @@ PlanReport WorkerLoader::Steps::Report() const {
   report.context = model.program.max_positions;
   report.request = memory_request_;
   report.plan = memory_plan_;
-  report.quantisation = model::QuantisationText(model);
+  report.quantisation = model::QuantisationText(model, RoundedActivations());
   report.weights = worker_->backend->FormsOfWeights(model.program);
   DescribeProgram(model.program, report);
   report.bandwidth_is_measured = config_.plan_bandwidth.value == 0 && device_.gpus.empty();

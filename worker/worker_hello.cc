@@ -35,7 +35,7 @@ WorkerLimits LimitsOf(const HelloFacts& facts) {
 
 }  // namespace
 
-ModelMakeup MakeupOf(const model::Model& model) {
+ModelMakeup MakeupOf(const model::Model& model, const std::string& rounded) {
   ModelMakeup makeup;
   makeup.format = model.files->is_gguf() ? "gguf" : "safetensors";
   makeup.family = model.program.family;
@@ -47,7 +47,7 @@ ModelMakeup MakeupOf(const model::Model& model) {
     }
   }
   if (const load::Quantisation* quantisation = model.files->quantisation()) {
-    makeup.quantisation = quantisation->description();
+    makeup.quantisation = quantisation->Description(rounded);
     return makeup;
   }
   const auto most =

@@ -33,7 +33,8 @@ struct ModelMakeup {
 };
 
 // Of a model that is whole: before its program is cut for ranks.
-ModelMakeup MakeupOf(const model::Model& model);
+// `rounded`: Backend::RoundedActivations.
+ModelMakeup MakeupOf(const model::Model& model, const std::string& rounded);
 
 // Without features, epoch and worker_id.
 WorkerHello MakeWorkerHello(const HelloFacts& facts);

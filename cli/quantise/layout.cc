@@ -16,7 +16,7 @@ std::string NamesOf(bool gguf) {
 
 absl::Status CheckFloats(const load::ModelFiles& files) {
   if (const load::Quantisation* found = files.quantisation()) {
-    return InvalidArgument(files.path() + ": is quantised already (" + found->description() +
+    return InvalidArgument(files.path() + ": is quantised already (" + found->Description("") +
                            "); give the model in floats");
   }
   for (const auto& [name, tensor] : files.tensors().all()) {

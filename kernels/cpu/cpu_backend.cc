@@ -96,7 +96,7 @@ class CpuBackend final : public Backend {
   }
   int64_t EstimateWorkspaceBytes(const StepProgram& program,
                                  const ProgramOptions& options) const override {
-    return CpuProgram::EstimateWorkspace(program, options, pool_.threads(), IsInt8(program),
+    return CpuProgram::EstimateWorkspace(program, options, pool_.threads(), For(program),
                                          Screen(program) != nullptr);
   }
   int64_t EstimateSharedBytes(const StepProgram& program,
@@ -109,8 +109,15 @@ class CpuBackend final : public Backend {
   // Attention reads half the bytes; what that rounds is far below what int8 activations do.
   KvShape PageShape(const StepProgram& program, int block_size) const override {
     KvShape shape = Backend::PageShape(program, block_size);
-    if (IsInt8(program)) shape.type = KvType::kF16;
+    if (IsInt8(program) || Rounds()) shape.type = KvType::kF16;
     return shape;
+  }
+  std::string Refusal(const StepProgram& program,
+                      const ProgramOptions& /*options*/) const override {
+    return Rounds() ? cpu::RefuseRoundings(program) : "";
+  }
+  std::string RoundedActivations(const StepProgram& program) const override {
+    return Rounds() ? cpu::DescribeRoundings(program) : "";
   }
   std::string NumericsClass(const StepProgram& program) const override {
     const std::string name = activation_dtype_ != "auto" ? activation_dtype_
@@ -133,21 +140,32 @@ class CpuBackend final : public Backend {
     return &For(program) == kernels_.main ? kernels_.screen : nullptr;
   }
   bool IsInt8(const StepProgram& program) const { return For(program).quantise != nullptr; }
+  bool Rounds() const { return kernels_.main->round != nullptr; }
 
   Kernels kernels_;
   std::string activation_dtype_;
   ThreadPool pool_;
 };
 
-// The tables of the float32 class and of the int8 class of one instruction set.
-Kernels TablesOf(const std::string& isa) {
-  if (isa == "reference") return {&cpu::ReferenceKernels(), &cpu::ReferenceInt8Kernels()};
-  if (isa == "avx2" || !cpu::HostHas(Isa::kAvx512)) {
-    return {&cpu::Avx2Kernels(), &cpu::Avx2Int8Kernels()};
+// The tables of one instruction set, by class.
+struct Tables {
+  const KernelTable* float32;
+  const KernelTable* int8;
+  const KernelTable* rounded;
+};
+Tables TablesOf(const std::string& isa) {
+  if (isa == "reference") {
+    return {&cpu::ReferenceKernels(), &cpu::ReferenceInt8Kernels(),
+            &cpu::ReferenceRoundedKernels()};
   }
-  // With float32 activations the narrower sets add nothing to AVX-512; int8 has its VNNI.
-  const bool vnni = isa != "avx512" && cpu::HostHas(Isa::kAvx512Vnni);
-  return {&cpu::Avx512Kernels(), vnni ? &cpu::Avx512VnniKernels() : &cpu::Avx2Int8Kernels()};
+  if (isa == "avx2" || !cpu::HostHas(Isa::kAvx512)) {
+    return {&cpu::Avx2Kernels(), &cpu::Avx2Int8Kernels(), &cpu::Avx2RoundedKernels()};
+  }
+  // With float32 activations the narrower sets add nothing to AVX-512; integers have its VNNI.
+  if (isa == "avx512" || !cpu::HostHas(Isa::kAvx512Vnni)) {
+    return {&cpu::Avx512Kernels(), &cpu::Avx2Int8Kernels(), &cpu::Avx2RoundedKernels()};
+  }
+  return {&cpu::Avx512Kernels(), &cpu::Avx512VnniKernels(), &cpu::Avx512VnniRoundedKernels()};
 }
 
 // Why this host has no such instruction set; empty: it has.
@@ -176,13 +194,14 @@ Kernels ChooseKernels(const CpuOptions& options, std::string& error) {
   }
   error = RefuseIsa(options.isa);
   if (!error.empty()) return {};
-  const Kernels tables = TablesOf(options.isa);
+  const Tables tables = TablesOf(options.isa);
   const std::string& dtype = options.activation_dtype;
-  if (dtype == "auto") return {tables.main, tables.int8, tables.int8};
-  if (dtype == "float32") return {tables.main, nullptr, tables.int8};
+  if (dtype == "auto") return {tables.float32, tables.int8, tables.int8};
+  if (dtype == "float32") return {tables.float32, nullptr, tables.int8};
   if (dtype == "int8") return {tables.int8, nullptr};
+  if (dtype == "w8a8") return {tables.rounded, nullptr, tables.int8};
   if (dtype != "bfloat16") {
-    error = "unknown activation dtype '" + dtype + "'; use auto, float32, bfloat16 or int8";
+    error = "unknown activation dtype '" + dtype + "'; use auto, float32, bfloat16, int8 or w8a8";
     return {};
   }
   if (cpu::HostHas(Isa::kAvx512Bf16) && (options.isa == "auto" || options.isa == "avx512bf16")) {
@@ -190,7 +209,7 @@ Kernels ChooseKernels(const CpuOptions& options, std::string& error) {
   }
   error =
       "activation dtype bfloat16 needs a processor with AVX-512 BF16 and cpu isa auto or "
-      "avx512bf16; use auto, float32 or int8";
+      "avx512bf16; use auto, float32, int8 or w8a8";
   return {};
 }
 

@@ -50,13 +50,15 @@ const Weight* HeadToScreen(const StepProgram& program) {
   return nullptr;
 }
 
-// Bytes for the x of any product: as floats in register tiles, or quantised.
+// Bytes for the x of any product: as floats in register tiles, quantised, or rounded.
 struct InputBytes {
   int64_t tiles = 0;
   int64_t quantised = 0;
+  int64_t rounded = 0;
 };
-InputBytes InputBytesOf(const StepProgram& program, const ProgramOptions& options, bool int8,
-                        bool screened) {
+InputBytes InputBytesOf(const StepProgram& program, const ProgramOptions& options,
+                        const KernelTable& kernels, bool screened) {
+  const bool int8 = kernels.quantise != nullptr;
   InputBytes bytes;
   if (const Weight* head = screened ? HeadToScreen(program) : nullptr) {
     bytes.quantised = 4 * Int8RowWords(head->cols) * std::max(options.max_samples, 16);
@@ -72,7 +74,11 @@ InputBytes InputBytesOf(const StepProgram& program, const ProgramOptions& option
     const auto* logits = std::get_if<LogitsOp>(&op);
     if (linear == nullptr && logits == nullptr) continue;
     const Weight& weight = program.weights[linear != nullptr ? linear->weight : logits->head];
-    if (int8 && TakesInt8(weight)) {
+    const Roundings roundings = kernels.round != nullptr ? RoundingsOf(weight) : Roundings();
+    if (roundings.any()) {
+      bytes.rounded =
+          std::max(bytes.rounded, RoundedBytes(roundings, weight.cols, TileRows(options)));
+    } else if (int8 && TakesInt8(weight)) {
       bytes.quantised =
           std::max(bytes.quantised, 4 * Int8RowWords(weight.cols) * TileRows(options));
     } else {
@@ -225,10 +231,15 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
   LoadWeights(program, options);
   pages_ = Pages(options.page_count * kv_.page_bytes, true);
   scratch_floats_ = ScratchFloats(program, options);
-  const InputBytes inputs =
-      InputBytesOf(program, options, kernels.quantise != nullptr, screen != nullptr);
+  const InputBytes inputs = InputBytesOf(program, options, kernels, screen != nullptr);
   tiles_ = Pages(inputs.tiles);
   int8_rows_ = Pages(inputs.quantised);
+  rounded_rows_ = Pages(inputs.rounded);
+  size_t most_inputs = 0;
+  for (const PackedMatrix& matrix : matrices_) {
+    most_inputs = std::max(most_inputs, matrix.roundings.inputs.size());
+  }
+  rounded_inputs_.resize(most_inputs);
   ReserveWorkspace(program, options);
   if (communicator_ != nullptr) {
     rank_sampling_ = std::make_unique<RankSampling>(program, *communicator_, options.max_samples);
@@ -262,7 +273,10 @@ void CpuProgram::LoadWeights(const StepProgram& program, const ProgramOptions& o
       matrices_[id] = PlanMatrix(weight, roles[id].gated);
       // Experts and heads multiply float32 activations in every class: their rows are gathered for
       // that.
-      if (roles[id].grouped) matrices_[id].takes_int8 = false;
+      if (roles[id].grouped) {
+        matrices_[id].takes_int8 = false;
+        matrices_[id].roundings = Roundings();
+      }
       AllocateMatrix(matrices_[id]);
       PackWeight(weight, matrices_[id], options, total_bytes, &weight == head ? &screen_ : nullptr);
       weight_bytes_ += matrices_[id].memory.size();
@@ -328,7 +342,7 @@ void CpuProgram::ReserveWorkspace(const StepProgram& program, const ProgramOptio
     workspace_bytes_ += angles_.back().size();
   }
   scratch_ = Pages(4 * scratch_floats_ * pool_.threads());
-  workspace_bytes_ += scratch_.size() + tiles_.size() + int8_rows_.size();
+  workspace_bytes_ += scratch_.size() + tiles_.size() + int8_rows_.size() + rounded_rows_.size();
   workspace_bytes_ += SamplerBytes(program, options.max_samples, pool_.threads());
 }
 
@@ -350,9 +364,10 @@ int64_t CpuProgram::EstimateWeights(const StepProgram& program, bool screened) {
 }
 
 int64_t CpuProgram::EstimateWorkspace(const StepProgram& program, const ProgramOptions& options,
-                                      int threads, bool int8, bool screened) {
-  const InputBytes inputs = InputBytesOf(program, options, int8, screened);
-  int64_t bytes = 4 * ScratchFloats(program, options) * threads + inputs.tiles + inputs.quantised;
+                                      int threads, const KernelTable& kernels, bool screened) {
+  const InputBytes inputs = InputBytesOf(program, options, kernels, screened);
+  int64_t bytes = 4 * ScratchFloats(program, options) * threads + inputs.tiles + inputs.quantised +
+                  inputs.rounded;
   bytes += SamplerBytes(program, options.max_samples, threads);
   bytes += MoeWorkspace::Estimate(program, options.max_tokens);
   bytes += 4 * LoraNeeds::Of(program, options).inner_floats;
@@ -387,7 +402,7 @@ void CpuProgram::PoisonWorkspace() {
     std::memset(angles.data(), 0xff, static_cast<size_t>(angles.size()));
   }
   std::memset(scratch_.data(), 0xff, static_cast<size_t>(scratch_.size()));
-  for (Pages* inputs : {&tiles_, &int8_rows_, &lora_inner_}) {
+  for (Pages* inputs : {&tiles_, &int8_rows_, &rounded_rows_, &lora_inner_}) {
     if (inputs->size() > 0) std::memset(inputs->data(), 0xff, static_cast<size_t>(inputs->size()));
   }
   moe_.Poison();

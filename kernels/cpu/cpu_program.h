@@ -51,9 +51,9 @@ class CpuProgram final : public LoadedProgram {
 
   // `screened`: the head may be screened.
   static int64_t EstimateWeights(const StepProgram& program, bool screened);
-  // `int8`: activations are int8.
+  // `kernels` say how activations are rounded.
   static int64_t EstimateWorkspace(const StepProgram& program, const ProgramOptions& options,
-                                   int threads, bool int8, bool screened);
+                                   int threads, const KernelTable& kernels, bool screened);
   static int64_t EstimateShared(const StepProgram& program, const ProgramOptions& options);
 
  private:
@@ -104,6 +104,7 @@ class CpuProgram final : public LoadedProgram {
   int TileCount(const LinearJob& job) const;
   void RunLinear(LinearJob& job);
   void QuantiseRows(const KernelTable& kernels, LinearJob& job);
+  void RoundRows(LinearJob& job);
   void OrderSamples();
   size_t SampleAt(int row) const {
     return static_cast<size_t>(step_.first_sample + sample_order_[static_cast<size_t>(row)]);
@@ -165,8 +166,10 @@ class CpuProgram final : public LoadedProgram {
   std::vector<int64_t> buffer_bytes_;  // by buffer
   Pages tiles_;                        // x in register tiles, of the current product
   Pages int8_rows_;                    // x quantised, of the current product
-  std::vector<Pages> angles_;          // by rope: [tokens][cos | sin]
-  Pages scratch_;                      // by thread
+  Pages rounded_rows_;                 // x rounded, of the current product
+  std::vector<RoundedInput> rounded_inputs_;
+  std::vector<Pages> angles_;  // by rope: [tokens][cos | sin]
+  Pages scratch_;              // by thread
   int64_t scratch_floats_ = 0;
   int64_t workspace_bytes_ = 0;
   std::vector<sampling::Sampler> samplers_;  // by thread; none with several ranks

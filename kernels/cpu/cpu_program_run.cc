@@ -118,6 +118,22 @@ void CpuProgram::QuantiseRows(const KernelTable& kernels, LinearJob& job) {
   job.x_int8 = words;
 }
 
+void CpuProgram::RoundRows(LinearJob& job) {
+  const Roundings& roundings = job.weight->roundings;
+  auto* next = reinterpret_cast<float*>(rounded_rows_.data());
+  for (size_t i = 0; i < roundings.inputs.size(); ++i) {
+    const RoundingOfInput& input = roundings.inputs[i];
+    RoundedInput& place = rounded_inputs_[i];
+    place = {reinterpret_cast<int32_t*>(next), next, nullptr};
+    place.scales = next + RoundedCodes(input, job.weight->k, job.rows);
+    next = place.scales + RoundedScales(input, job.weight->k, job.rows);
+    Share(RowTiles(job.rows, kernels_.rounded_tile_rows).count, 1, [&](int begin, int end, int) {
+      kernels_.round(job, input, {begin, end}, place);
+    });
+  }
+  job.x_rounded = rounded_inputs_.data();
+}
+
 bool CpuProgram::NeedsTiles(const LinearJob& job) const {
   return job.rows > 1 || kernels_.direct_rows == 0;
 }
@@ -129,7 +145,9 @@ int CpuProgram::TileCount(const LinearJob& job) const {
 
 void CpuProgram::RunLinear(LinearJob& job) {
   if (job.rows == 0) return;
-  if (kernels_.quantise != nullptr && job.weight->takes_int8) {
+  if (kernels_.round != nullptr && job.weight->roundings.any()) {
+    RoundRows(job);
+  } else if (kernels_.quantise != nullptr && job.weight->takes_int8) {
     QuantiseRows(kernels_, job);
   } else if (NeedsTiles(job)) {
     float* packed = reinterpret_cast<float*>(tiles_.data());

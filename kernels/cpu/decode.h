@@ -91,8 +91,7 @@ template <class V, DType kType>
 [[gnu::always_inline]] inline typename V::F Scaled(const Scales<V>& s, typename V::I top) {
   if constexpr (kType == DType::kF8) {
     // Exponent and mantissa where float32 has them: too small by 2^120.
-    const auto rest = V::And(V::template ShiftRight<4>(top), V::SetInt(0x07f00000u));
-    const auto bits = V::Or(V::And(top, V::SetInt(0x80000000u)), rest);
+    const auto bits = V::And(V::ShiftRightSigned(top, 4), V::SetInt(0x87f00000u));
     return V::Mul(s.scale, V::Mul(V::AsFloat(bits), V::Set(0x1p120f)));
   } else {
     // The byte is q · 2^24; the scale compensates for it without rounding.

@@ -32,7 +32,7 @@ template <class V, int kRows, int kPanels, class Function>
 template <class V>
 struct Int8Scales {
   typename V::F scale;
-  typename V::F minimum;  // G8: the zero; Q2_K: dmin
+  typename V::F minimum;  // G4, G8: the zero; Q2_K: dmin
   typename V::F half[2];  // halves: integers, or floats
   typename V::F half_minimum[2];
 };
@@ -48,7 +48,9 @@ template <class V, DType kType>
   } else if constexpr (grouped::IsGrouped(kType)) {
     const std::byte* head = SuperBytes(kType) > 0 ? supers : scales;
     s.scale = V::AsFloat(V::LoadInt(head));
-    if constexpr (kType == DType::kG8) s.minimum = V::ToFloat(V::LoadSignedBytes(head + 64));
+    if constexpr (grouped::HasZero(kType)) {
+      s.minimum = V::ToFloat(V::LoadSignedBytes(head + 64));
+    }
   } else if constexpr (HasHalves(kType)) {
     s.scale = V::LoadHalf(supers);
     if constexpr (gguf::IsGrid(kType)) s.scale = V::Mul(s.scale, V::Set(gguf::GridUnit(kType)));
@@ -73,19 +75,10 @@ template <class V, DType kType>
   return s;
 }
 
-// The zeros that G4's codes lose before they are multiplied, in every byte.
-template <class V, DType kType>
-[[gnu::always_inline]] inline typename V::I ReadNibbleZeros(const std::byte* panel, int64_t block) {
-  if constexpr (!grouped::HasNibbleZero(kType)) return V::SetInt(0);
-  return V::AsInt(ReadScales<V, kType>(panel, block, 0).minimum);
-}
-
 // Four k of each row as Dot takes them.
 template <class V, DType kType>
-[[gnu::always_inline]] inline typename V::I ReadDotCodes(const std::byte* values,
-                                                         typename V::I zeros, int quad) {
+[[gnu::always_inline]] inline typename V::I ReadDotCodes(const std::byte* values, int quad) {
   auto codes = ReadCodes<V, kType>(values, quad);
-  if constexpr (grouped::HasNibbleZero(kType)) codes = V::SubBytes(codes, zeros);
   if constexpr (Int8FormOf(kType).is_signed && V::kUnsignedCodes) {
     codes = V::SubBytes(codes, V::SetInt(0x80808080u));
   }

@@ -28,7 +28,7 @@ struct Int8Form {
   bool halves = false;     // a scale for each 16 k
   bool own = false;        // which is a float of its own
   bool minimum = false;    // an addend for each block (Q2_K: for each half)
-  bool zero = false;       // an integer of each row is taken off every code: G8
+  bool zero = false;       // an integer of each row is taken off every code: G4, G8
   bool is_signed = false;  // codes are signed bytes
   int offset_bits = 0;     // else 2^offset_bits is taken off every code; 0: nothing
 
@@ -40,8 +40,8 @@ constexpr Int8Form Int8FormOf(DType type) {
   form.halves = HasHalves(type);
   form.own = HasOwnScales(type);
   form.minimum = HasMinimum(type);
-  form.zero = type == DType::kG8;
-  form.is_signed = type == DType::kQ8_0 || gguf::HasTable(type) || grouped::HasZero(type);
+  form.zero = grouped::HasZero(type);
+  form.is_signed = type == DType::kQ8_0 || gguf::HasTable(type) || type == DType::kG8;
   for (int offset = Offset(type); offset > 1; offset /= 2) ++form.offset_bits;
   return form;
 }

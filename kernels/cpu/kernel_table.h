@@ -36,6 +36,7 @@ struct LinearJob {
   // x in register tiles (pack_tiles). One row needs none where direct_rows is at least 1.
   const float* x_tiles = nullptr;
   const int32_t* x_int8 = nullptr;  // quantised (int8_form.h), where the class and the weight are
+  const RoundedInput* x_rounded = nullptr;  // by Roundings::inputs, in the class w8a8
   int rows = 0;
   const float* bias = nullptr;  // [weight rows] or null
   LinearOp::Activation activation = LinearOp::Activation::kNone;
@@ -125,6 +126,12 @@ struct KernelTable {
   void (*quantise)(const LinearJob& job, int piece_begin, int piece_end, int32_t* out) = nullptr;
   int int8_tile_rows = 0;
   int int8_direct_rows = 0;
+
+  // The class w8a8; null in others. The rows of some register tiles, of rounded_tile_rows, as
+  // `input` says, into the places of `out`.
+  void (*round)(const LinearJob& job, const RoundingOfInput& input, RowRange tiles,
+                const RoundedInput& out) = nullptr;
+  int rounded_tile_rows = 0;
 };
 
 inline int64_t LinearScratchFloats(int64_t rows) {
@@ -158,5 +165,9 @@ const KernelTable& Avx512Bf16Kernels();
 const KernelTable& ReferenceInt8Kernels();
 const KernelTable& Avx2Int8Kernels();
 const KernelTable& Avx512VnniKernels();
+// The class w8a8.
+const KernelTable& ReferenceRoundedKernels();
+const KernelTable& Avx2RoundedKernels();
+const KernelTable& Avx512VnniRoundedKernels();
 
 }  // namespace quire::kernels::cpu

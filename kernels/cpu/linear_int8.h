@@ -33,17 +33,15 @@ template <class V, DType kType, int kRows, int kPanels>
   for (int64_t block = 0; block < k / kBlock; ++block, x += kInt8BlockWords * kRows) {
     Int8Scales<V> scales[kPanels];
     const std::byte* values[kPanels];
-    typename V::I zeros[kPanels];
     Unroll<kPanels>([&](auto p) __attribute__((always_inline)) {
       scales[p] = ReadInt8Scales<V, kType>(panels[p], block);
-      zeros[p] = ReadNibbleZeros<V, kType>(panels[p], block);
       values[p] = ValuesOf<kType>(panels[p], block);
       for (int line = 0; kAhead > 0 && line < PackedBlockBytes(kType); line += 64) {
         __builtin_prefetch(values[p] + kAhead + line);
       }
     });
     const auto read = [&](int quad, int p) __attribute__((always_inline)) {
-      return ReadDotCodes<V, kType>(values[p], zeros[p], quad);
+      return ReadDotCodes<V, kType>(values[p], quad);
     };
     if constexpr (kGroups == 1) {
       Int8Block<V, kForm, kGroup, kPanels>(acc[0], x, kRows, scales, read);
@@ -118,7 +116,6 @@ template <class V, DType kType>
       __builtin_prefetch(values + 8 * PackedBlockBytes(kType) + line, 0, 2);  // into L2
     }
     const auto s = ReadInt8Scales<V, kType>(panel, block);
-    const auto zeros = ReadNibbleZeros<V, kType>(panel, block);
     float* scales = to.Scales(index, local);
     V::Store(scales, s.scale);
     V::Store(scales + 16, s.minimum);
@@ -127,8 +124,7 @@ template <class V, DType kType>
       V::Store(scales + 64 + 16 * h, s.half_minimum[h]);
     }
     ForEachQuad<V>([&](int quad) __attribute__((always_inline)) {
-      V::Store(to.Codes(index, 8 * local + quad),
-               V::AsFloat(ReadDotCodes<V, kType>(values, zeros, quad)));
+      V::Store(to.Codes(index, 8 * local + quad), V::AsFloat(ReadDotCodes<V, kType>(values, quad)));
     });
   }
 }
@@ -136,7 +132,7 @@ template <class V, DType kType>
 // The first type of the same form: tiles know codes no more, so that types of one form share them.
 constexpr DType SameForm(DType type) {
   for (const DType first : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ6_K,
-                            DType::kQ3_K, DType::kQ2_K, DType::kNVFP4}) {
+                            DType::kQ3_K, DType::kQ2_K, DType::kG4, DType::kNVFP4}) {
     if (Int8FormOf(first) == Int8FormOf(type)) return first;
   }
   return type;

@@ -73,6 +73,7 @@ PackedMatrix PlanMatrix(const Weight& weight, bool gated) {
   matrix.rows = weight.rows;
   matrix.k = weight.cols;
   matrix.gated = gated;
+  matrix.roundings = RoundingsOf(weight);
   const int64_t half = gated ? weight.rows / 2 : -1;
   int64_t out_row = 0;
   for (size_t part = 0; part < weight.parts.size(); ++part) {

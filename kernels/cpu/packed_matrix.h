@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cpu/rounded_form.h"
 #include "kernels/step_program.h"
 #include "kernels/tensor.h"
 
@@ -61,6 +62,7 @@ struct PackedMatrix {
   int64_t k = 0;
   bool gated = false;      // panels [0, n/2) are gates, panel i + n/2 is the value of gate i
   bool takes_int8 = true;  // every part does (formats.h): a matrix is multiplied in one way
+  Roundings roundings;     // of x, in the class w8a8; nothing where no part asks for it
   std::vector<PanelGeometry> geometries;  // by part
   std::vector<Panel> panels;
   Pages memory;

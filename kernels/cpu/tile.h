@@ -32,6 +32,17 @@ template <class V, int kRows, int kPanels, class X, class LoadWeights>
   }
 }
 
+// The chain of each output of one panel, whose weights are [k][16]: chains[row][16].
+template <class V, int kRows>
+[[gnu::noinline]] void ChunkTile(const float* x, const float* weights, int count, float* chains) {
+  typename V::F acc[kRows][1];
+  for (int r = 0; r < kRows; ++r) acc[r][0] = V::Zero();
+  MultiplyTile<V, kRows, 1, XLayout<kRows, 1>>(
+      acc, x,
+      count, [&](int k, int) __attribute__((always_inline)) { return V::Load(weights + k * 16); });
+  for (int r = 0; r < kRows; ++r) V::Store(chains + 16 * r, acc[r][0]);
+}
+
 // Calls function(integral_constant rows) for rows in 1 … kMax.
 template <int kMax, class Function>
 [[gnu::always_inline]] inline void WithRows(int rows, Function&& function) {

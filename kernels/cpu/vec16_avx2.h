@@ -26,6 +26,8 @@ struct Vec16Avx2 {
 #define QUIRE_INLINE [[gnu::always_inline]] static inline
 #define QUIRE_BOTH(operation) \
   { operation(a.low, b.low), operation(a.high, b.high) }
+#define QUIRE_SHIFT(operation, bits) \
+  { operation(a.low, bits), operation(a.high, bits) }
 
   QUIRE_INLINE F Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
   QUIRE_INLINE F Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
@@ -123,18 +125,15 @@ struct Vec16Avx2 {
   QUIRE_INLINE I AddInt(I a, I b) { return QUIRE_BOTH(_mm256_add_epi32); }
   template <int kBits>
   QUIRE_INLINE I ShiftLeft(I a) {
-    return {_mm256_slli_epi32(a.low, kBits), _mm256_slli_epi32(a.high, kBits)};
+    return QUIRE_SHIFT(_mm256_slli_epi32, kBits);
   }
   template <int kBits>
   QUIRE_INLINE I ShiftRight(I a) {
-    return {_mm256_srli_epi32(a.low, kBits), _mm256_srli_epi32(a.high, kBits)};
+    return QUIRE_SHIFT(_mm256_srli_epi32, kBits);
   }
-  QUIRE_INLINE I ShiftRightBy(I a, int bits) {
-    return {_mm256_srli_epi32(a.low, bits), _mm256_srli_epi32(a.high, bits)};
-  }
-  QUIRE_INLINE I ShiftLeftBy(I a, int bits) {
-    return {_mm256_slli_epi32(a.low, bits), _mm256_slli_epi32(a.high, bits)};
-  }
+  QUIRE_INLINE I ShiftRightSigned(I a, int bits) { return QUIRE_SHIFT(_mm256_srai_epi32, bits); }
+  QUIRE_INLINE I ShiftRightBy(I a, int bits) { return QUIRE_SHIFT(_mm256_srli_epi32, bits); }
+  QUIRE_INLINE I ShiftLeftBy(I a, int bits) { return QUIRE_SHIFT(_mm256_slli_epi32, bits); }
   QUIRE_INLINE I SubBytes(I a, I b) { return QUIRE_BOTH(_mm256_sub_epi8); }
   QUIRE_INLINE I LookUp(I a, const int8_t (&table)[16]) {
     const __m256i wide =
@@ -191,6 +190,7 @@ struct Vec16Avx2 {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, 0xd8));
   }
 #undef QUIRE_BOTH
+#undef QUIRE_SHIFT
 #undef QUIRE_INLINE
 };
 

@@ -101,6 +101,9 @@ struct Vec16Avx512 {
   QUIRE_INLINE I ShiftRight(I a) {
     return _mm512_srli_epi32(a, kBits);
   }
+  QUIRE_INLINE I ShiftRightSigned(I a, int bits) {
+    return _mm512_srai_epi32(a, static_cast<unsigned>(bits));
+  }
   QUIRE_INLINE I ShiftRightBy(I a, int bits) {
     return _mm512_srli_epi32(a, static_cast<unsigned>(bits));
   }

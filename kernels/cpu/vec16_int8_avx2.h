@@ -13,6 +13,8 @@ struct Vec16Int8Avx2 : Vec16Avx2 {
   static constexpr int kInt8TilePanels = 1;
   static constexpr int kInt8DirectRows = 4;
   static constexpr int kInt8DirectPairRows = 1;
+  static constexpr int kRoundedTileRows = 6;  // sums, words of weights and products in registers
+  static constexpr int kWordDirectRows = 4;
   static const KernelTable& FloatKernels() { return Avx2Kernels(); }
 
 #define QUIRE_INLINE [[gnu::always_inline]] static inline
@@ -47,6 +49,27 @@ struct Vec16Int8Avx2 : Vec16Avx2 {
     const __m128i b = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
     const __m128i c = _mm_add_epi32(b, _mm_shuffle_epi32(b, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(c, _mm_shuffle_epi32(c, 0xb1)));
+  }
+  QUIRE_INLINE I EvenWords(I a) {
+    return {_mm256_srai_epi16(_mm256_slli_epi16(a.low, 8), 8),
+            _mm256_srai_epi16(_mm256_slli_epi16(a.high, 8), 8)};
+  }
+  QUIRE_INLINE I OddWords(I a) {
+    return {_mm256_srai_epi16(a.low, 8), _mm256_srai_epi16(a.high, 8)};
+  }
+  QUIRE_INLINE I SubWords(I a, I b) {
+    return {_mm256_sub_epi16(a.low, b.low), _mm256_sub_epi16(a.high, b.high)};
+  }
+  // GCC 12 keeps two copies of sums in a loop, unless something may change them.
+  QUIRE_INLINE void DotWords(I& acc, I a, I b) {
+    acc.low = _mm256_add_epi32(acc.low, _mm256_madd_epi16(a.low, b.low));
+    asm("" : "+x"(acc.low));
+    acc.high = _mm256_add_epi32(acc.high, _mm256_madd_epi16(a.high, b.high));
+    asm("" : "+x"(acc.high));
+  }
+  QUIRE_INLINE void StoreInts(int32_t* p, I x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.low);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), x.high);
   }
   QUIRE_INLINE void StoreBytes(std::byte* p, I x) {
     // Packing works within halves of 128 bits: words 0-3, 8-11, 4-7, 12-15.

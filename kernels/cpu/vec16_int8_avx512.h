@@ -12,6 +12,8 @@ struct Vec16Int8Vnni : Vec16Avx512 {
   static constexpr int kInt8TilePanels = 2;
   static constexpr int kInt8DirectRows = 16;
   static constexpr int kInt8DirectPairRows = 4;
+  static constexpr int kRoundedTileRows = 12;
+  static constexpr int kWordDirectRows = 4;
   static const KernelTable& FloatKernels() { return Avx512Kernels(); }
 
 #define QUIRE_INLINE [[gnu::always_inline]] static inline
@@ -33,6 +35,11 @@ struct Vec16Int8Vnni : Vec16Avx512 {
     const __m128i c = _mm_add_epi32(b, _mm_shuffle_epi32(b, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(c, _mm_shuffle_epi32(c, 0xb1)));
   }
+  QUIRE_INLINE I EvenWords(I a) { return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8); }
+  QUIRE_INLINE I OddWords(I a) { return _mm512_srai_epi16(a, 8); }
+  QUIRE_INLINE I SubWords(I a, I b) { return _mm512_sub_epi16(a, b); }
+  QUIRE_INLINE void DotWords(I& acc, I a, I b) { acc = _mm512_dpwssd_epi32(acc, a, b); }
+  QUIRE_INLINE void StoreInts(int32_t* p, I x) { _mm512_storeu_si512(p, x); }
   QUIRE_INLINE void StoreBytes(std::byte* p, I x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x));
   }

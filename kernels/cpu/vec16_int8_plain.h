@@ -1,4 +1,5 @@
-// What the int8 class needs besides the sixteen lanes of vec16_plain.h: its meaning in plain C++.
+// What the int8 class and w8a8 need besides the sixteen lanes of vec16_plain.h: its meaning in
+// plain C++.
 #pragma once
 
 #include <cmath>
@@ -15,6 +16,8 @@ struct Vec16Int8Plain : Vec16Plain {
   static constexpr int kInt8TilePanels = 1;
   static constexpr int kInt8DirectRows = 0;
   static constexpr int kInt8DirectPairRows = 0;
+  static constexpr int kRoundedTileRows = 2;
+  static constexpr int kWordDirectRows = 1;  // rows of a product of words that reads codes once
   static const KernelTable& FloatKernels() { return ReferenceKernels(); }
 
   // acc + the sum of the four products of a lane's bytes: codes as kSigned says, q signed.
@@ -52,9 +55,40 @@ struct Vec16Int8Plain : Vec16Plain {
     for (int i = 0; i < 16; ++i) sum += a.v[i];
     return static_cast<int32_t>(sum);
   }
+  // Bytes 0 and 2 of each lane as two int16.
+  static I EvenWords(I a) {
+    for (uint32_t& v : a.v) v = WordsOf(static_cast<int8_t>(v), static_cast<int8_t>(v >> 16));
+    return a;
+  }
+  // Bytes 1 and 3.
+  static I OddWords(I a) {
+    for (uint32_t& v : a.v) v = WordsOf(static_cast<int8_t>(v >> 8), static_cast<int8_t>(v >> 24));
+    return a;
+  }
+  static I SubWords(I a, I b) {
+    for (int i = 0; i < 16; ++i) {
+      a.v[i] = WordsOf(LowWord(a.v[i]) - LowWord(b.v[i]), HighWord(a.v[i]) - HighWord(b.v[i]));
+    }
+    return a;
+  }
+  // acc += the sum of the two products of a lane's int16.
+  static void DotWords(I& acc, I a, I b) {
+    for (int i = 0; i < 16; ++i) {
+      const int32_t sum = LowWord(a.v[i]) * LowWord(b.v[i]) + HighWord(a.v[i]) * HighWord(b.v[i]);
+      acc.v[i] += static_cast<uint32_t>(sum);
+    }
+  }
+  static void StoreInts(int32_t* p, I a) { std::memcpy(p, a.v, sizeof(a.v)); }
   // The lowest byte of each lane.
   static void StoreBytes(std::byte* p, I a) {
     for (int i = 0; i < 16; ++i) p[i] = static_cast<std::byte>(a.v[i] & 255u);
+  }
+
+ private:
+  static int32_t LowWord(uint32_t v) { return static_cast<int16_t>(v); }
+  static int32_t HighWord(uint32_t v) { return static_cast<int16_t>(v >> 16); }
+  static uint32_t WordsOf(int32_t low, int32_t high) {
+    return (static_cast<uint32_t>(low) & 0xffffu) | static_cast<uint32_t>(high) << 16;
   }
 };
 

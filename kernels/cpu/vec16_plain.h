@@ -99,6 +99,10 @@ struct Vec16Plain {
   static I ShiftRight(I a) {
     QUIRE_INT_LANES(a.v[i] >> kBits);
   }
+  // The highest bit follows.
+  static I ShiftRightSigned(I a, int bits) {
+    QUIRE_INT_LANES(static_cast<uint32_t>(static_cast<int32_t>(a.v[i]) >> bits));
+  }
   static I ShiftLeftBy(I a, int bits) { QUIRE_INT_LANES(a.v[i] << bits); }
   // Byte kByte of each lane in its highest byte, zeros below.
   template <int kByte>

@@ -124,11 +124,18 @@ TEST(Lora, AgreesWithFloat64OnEveryInstructionSet) {
 }
 
 TEST(Lora, RowsWithoutAnAdapterKeepTheirBits) {
-  for (const DType type : {DType::kF32, DType::kQ4_0, DType::kQ6_K}) {
-    for (const char* activations : {"float32", "int8"}) {
+  for (const DType type : {DType::kF32, DType::kQ4_0, DType::kQ6_K, DType::kG8}) {
+    for (const char* activations : {"float32", "int8", "w8a8"}) {
+      const bool rounds = std::string(activations) == "w8a8";
+      if (rounds && type != DType::kG8) continue;
       SCOPED_TRACE(std::string(DTypeName(type)) + " " + activations);
       WeightStore store(53);
-      const StepProgram plain = MakeProgram(LoraShape(type), store);
+      StepProgram plain = MakeProgram(LoraShape(type), store);
+      for (Weight& weight : plain.weights) {
+        for (WeightSource& part : weight.parts) {
+          if (rounds && part.type == type) part.rounding.code = ActivationRounding::Code::kInt8;
+        }
+      }
       const StepProgram program = WithAdapterOps(plain);
       const Adapter adapter = RandomAdapter(program, store, DType::kF32, 16);
       const std::vector<int32_t> tokens = RandomTokens(60, 90, 54);

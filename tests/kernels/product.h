@@ -42,7 +42,19 @@ struct Product {
     job.softcap = softcap;
     job.out = out.data();
     job.out_stride = Width();
-    if (kernels.quantise != nullptr && matrix.takes_int8) {
+    std::vector<cpu::RoundedInput> rounded;
+    std::vector<std::vector<float>> rounded_memory;
+    if (kernels.round != nullptr && matrix.roundings.any()) {
+      for (const cpu::RoundingOfInput& input : matrix.roundings.inputs) {
+        const int64_t codes = cpu::RoundedCodes(input, matrix.k, rows);
+        rounded_memory.emplace_back(codes + cpu::RoundedScales(input, matrix.k, rows), kNaN);
+        float* const at = rounded_memory.back().data();
+        rounded.push_back({reinterpret_cast<int32_t*>(at), at, at + codes});
+        const int count = cpu::RowTiles(rows, kernels.rounded_tile_rows).count;
+        for (int i = count - 1; i >= 0; --i) kernels.round(job, input, {i, i + 1}, rounded.back());
+      }
+      job.x_rounded = rounded.data();
+    } else if (kernels.quantise != nullptr && matrix.takes_int8) {
       const int count = Tiles(rows, kernels.int8_direct_rows, kernels.int8_tile_rows);
       const int pieces = count * static_cast<int>((matrix.k + cpu::kChunk - 1) / cpu::kChunk);
       for (int i = pieces - 1; i >= 0; --i) kernels.quantise(job, i, i + 1, words.data());

@@ -304,6 +304,13 @@ def test_a_quantised_checkpoint_is_named_served_and_refused_where_it_is_damaged(
         expect(plain["weight_bytes"] - plan["weight_bytes"] == 128 * 256 * 2 - 128 * 8 * 37, (plan, plain))
         code, out, err = quire("plan", model, "--memory=64MiB", "--threads=1", "--bandwidth=100GB")
         expect(code == 0 and told in out, (code, out, err))
+        code, out, err = quire("plan", model, "--activation-dtype=w8a8", "--json", "--memory=64MiB", "--threads=1",
+                               "--bandwidth=100GB")
+        rounding = json.loads(out)
+        expect(rounding["quantisation"].startswith("compressed-tensors, 8 bits by row, activations int8 per token; "), out)
+        expect("w8a8" in rounding["numerics"] and rounding["model_id"] == plan["model_id"], out)
+        code, out, err = quire("plan", DEMO, "--activation-dtype=w8a8", "--memory=64MiB", "--threads=1", "--bandwidth=100GB")
+        expect(code == 3 and len(err.splitlines()) == 1 and "asks for none; use --activation-dtype auto" in err, (code, err))
         with Server("--threads=1", model=model) as server:
             status, answer = server.post("/v1/completions", {"model": "quantised", "prompt": "Once", "max_tokens": 8,
                                                              "ignore_eos": True, "temperature": 0})

@@ -59,28 +59,52 @@ absl::Status ReadFp4(const json::Object& weights, WeightScheme& scheme) {
                    " are not served; symmetric ones in groups of 16 (NVFP4) or 32 (MXFP4) are"));
 }
 
-// true, false, or "local": the scales of groups alone are.
-absl::StatusOr<bool> ReadDynamic(const json::Object& input) {
-  const json::Value* dynamic = json::Find(input, "dynamic");
-  if (dynamic != nullptr && dynamic->is_string()) return true;
-  return BoolOr(input, "dynamic", false);
+// `dynamic` is true, false, or "local" of formats that are not served.
+absl::StatusOr<bool> IsDynamic(const json::Object& input) {
+  const json::Value* value = json::Find(input, "dynamic");
+  if (value == nullptr || !value->is_string()) return BoolOr(input, "dynamic", false);
+  return true;
+}
+
+absl::Status ReadInputs(const json::Object& input, WeightScheme& scheme,
+                        QuantisationSettings& settings) {
+  using Code = kernels::ActivationRounding::Code;
+  QUIRE_ASSIGN_OR_RETURN(const bool dynamic, IsDynamic(input));
+  QUIRE_ASSIGN_OR_RETURN(const std::string type, TextOr(input, "type", "int"));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t bits, IntOr(input, "num_bits", 8));
+  QUIRE_ASSIGN_OR_RETURN(const bool symmetric, BoolOr(input, "symmetric", true));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t group, IntOr(input, "group_size", 0));
+  QUIRE_ASSIGN_OR_RETURN(const std::string strategy,
+                         TextOr(input, "strategy", group > 0 ? "group" : "tensor"));
+  settings.activations =
+      absl::StrCat(dynamic ? "dynamic " : "static ", type == "float" ? "fp" : "int", bits);
+  kernels::ActivationRounding& rounding = scheme.rounding;
+  rounding.symmetric = symmetric || type == "float";
+  scheme.is_static = !dynamic;
+  if (bits != 8 || (type != "int" && type != "float")) {
+    rounding.unserved = "another number of bits than 8";
+  } else if (strategy == "tensor" || (strategy == "token" && dynamic)) {
+    rounding.code = type == "int" ? Code::kInt8 : Code::kE4m3;
+  } else if (strategy == "group" && dynamic && type == "float") {
+    rounding.code = Code::kE4m3;
+    AskForGroup(group, rounding);
+  } else {
+    rounding.unserved = "a strategy that is not served";
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReadGroup(const json::Value& value, QuantisationSettings& settings) {
   QUIRE_ASSIGN_OR_RETURN(const json::Object* group, json::AsObject(value, "a group"));
   QUIRE_RETURN_IF_ERROR(CheckFormat(*group));
+  WeightScheme scheme;
   if (const json::Value* inputs = json::Find(*group, "input_activations")) {
     QUIRE_ASSIGN_OR_RETURN(const json::Object* input, json::AsObject(*inputs, "input_activations"));
-    QUIRE_ASSIGN_OR_RETURN(const bool dynamic, ReadDynamic(*input));
-    QUIRE_ASSIGN_OR_RETURN(const std::string type, TextOr(*input, "type", "int"));
-    QUIRE_ASSIGN_OR_RETURN(const int64_t bits, IntOr(*input, "num_bits", 8));
-    settings.activations =
-        absl::StrCat(dynamic ? "dynamic " : "static ", type == "float" ? "fp" : "int", bits);
+    QUIRE_RETURN_IF_ERROR(ReadInputs(*input, scheme, settings));
   }
   const json::Value* found = json::Find(*group, "weights");
   if (found == nullptr) return absl::OkStatus();
   QUIRE_ASSIGN_OR_RETURN(const json::Object* weights, json::AsObject(*found, "weights"));
-  WeightScheme scheme;
   QUIRE_ASSIGN_OR_RETURN(const int64_t bits, IntOr(*weights, "num_bits", 8));
   QUIRE_ASSIGN_OR_RETURN(const std::string type, TextOr(*weights, "type", "int"));
   const bool is_float = type == "float";
@@ -160,6 +184,7 @@ absl::StatusOr<std::optional<QuantisedMatrix>> FindBytes(const QuantisationSetti
       matrix.zeros = {
           .tensor = zeros, .bits = 8, .word_bytes = 1, .line_stride = 1, .word_stride = groups};
     }
+    AddRounding(scheme, query, matrix);
     return matrix;
   }
   return last;
@@ -227,6 +252,7 @@ absl::StatusOr<std::optional<QuantisedMatrix>> FindPacked(const QuantisationSett
     if (!last.ok()) continue;
     if (!scheme.symmetric) QUIRE_RETURN_IF_ERROR(ReadPackedZeros(query, groups, matrix));
     QUIRE_RETURN_IF_ERROR(ReadOrder(query, groups, matrix));
+    AddRounding(scheme, query, matrix);
     return matrix;
   }
   return last;

@@ -34,11 +34,22 @@ absl::Status ReadFp8(const json::Object& config, QuantisationSettings& settings)
   settings.activations = scheme + " fp8";
   WeightScheme weights{.kind = CodeKind::kE4m3};
   QUIRE_RETURN_IF_ERROR(ReadBlock(config, weights));
+  weights.rounding.code = kernels::ActivationRounding::Code::kE4m3;
+  weights.is_static = scheme == "static";
+  // Blocks of weights meet groups of inputs that are as long.
+  if (!weights.is_static && weights.group > 0) AskForGroup(weights.group, weights.rounding);
   settings.schemes.push_back(weights);
   return absl::OkStatus();
 }
 
 }  // namespace
+
+void AskForGroup(int64_t group, kernels::ActivationRounding& rounding) {
+  rounding.group = group;
+  if (group == kernels::kRoundedGroup) return;
+  rounding.code = kernels::ActivationRounding::Code::kNone;
+  rounding.unserved = "a scale for another number of inputs than 128";
+}
 
 absl::StatusOr<std::optional<QuantisedMatrix>> FindFp8Weight(const QuantisationSettings& settings,
                                                              const ModuleQuery& query) {
@@ -56,8 +67,10 @@ absl::StatusOr<std::optional<QuantisedMatrix>> FindFp8Weight(const QuantisationS
   matrix.codes = {.tensor = weight, .bits = 8, .word_bytes = 1, .line_stride = query.cols};
   matrix.scales.tensor = scale;
   const std::vector<std::string_view> floats = {"F32", "BF16", "F16"};
+  const WeightScheme* first = nullptr;
   for (const WeightScheme& scheme : settings.schemes) {
     if (scheme.kind != CodeKind::kE4m3) continue;
+    if (first == nullptr) first = &scheme;
     const int64_t group = scheme.group > 0 ? scheme.group : query.cols;
     const int64_t groups = (query.cols + group - 1) / group;
     const int64_t block_rows = scheme.block_rows > 0 ? scheme.block_rows : query.rows;
@@ -66,8 +79,11 @@ absl::StatusOr<std::optional<QuantisedMatrix>> FindFp8Weight(const QuantisationS
     matrix.rows_per_scale = block_rows;
     matrix.scale_row_stride = groups;
     matrix.scale_group_stride = 1;
-    if (query.Expect(*scale, floats, blocks).ok()) return matrix;
+    if (!query.Expect(*scale, floats, blocks).ok()) continue;
+    AddRounding(scheme, query, matrix);
+    return matrix;
   }
+  if (first != nullptr) AddRounding(*first, query, matrix);
   // One scale, or one for each row, says itself which it is.
   matrix.group = query.cols;
   matrix.scale_group_stride = 0;

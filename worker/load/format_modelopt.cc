@@ -12,7 +12,10 @@ absl::Status ReadModelOpt(const json::Object& config, QuantisationSettings& sett
   QUIRE_ASSIGN_OR_RETURN(const std::string algorithm, TextOr(config, "quant_algo", ""));
   if (algorithm == "FP8") {
     settings.activations = "static fp8";
-    settings.schemes.push_back({.kind = CodeKind::kE4m3, .block_rows = 0});
+    settings.schemes.push_back({.kind = CodeKind::kE4m3,
+                                .block_rows = 0,
+                                .rounding = {.code = kernels::ActivationRounding::Code::kE4m3},
+                                .is_static = true});
     return absl::OkStatus();
   }
   if (algorithm != "NVFP4" && algorithm != "W4A16_NVFP4") {

@@ -1,6 +1,7 @@
 #include "worker/load/quantisation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -52,12 +53,7 @@ std::string Describe(const WeightScheme& scheme) {
 std::string Describe(std::string_view method, const QuantisationSettings& settings) {
   std::vector<std::string> schemes;
   for (const WeightScheme& scheme : settings.schemes) schemes.push_back(Describe(scheme));
-  std::string text = absl::StrCat(AbslView(method), ", ", absl::StrJoin(schemes, " and "));
-  if (!settings.activations.empty()) {
-    absl::StrAppend(&text, ", weights only (", settings.activations,
-                    " activations are not applied)");
-  }
-  return text;
+  return absl::StrCat(AbslView(method), ", ", absl::StrJoin(schemes, " and "));
 }
 
 }  // namespace
@@ -98,6 +94,41 @@ QuantisedMatrix ModuleQuery::Matrix() const {
   matrix.rows = rows;
   matrix.cols = cols;
   return matrix;
+}
+
+namespace {
+
+// The only number of a tensor of floats; nothing where it is no such tensor.
+std::optional<float> OnlyNumber(const Tensor& tensor) {
+  const bool one = tensor.shape.empty() || tensor.shape == std::vector<int64_t>{1};
+  if (!one || !tensor.type.has_value()) return std::nullopt;
+  return FloatElement(tensor, 0);
+}
+
+}  // namespace
+
+void AddRounding(const WeightScheme& scheme, const ModuleQuery& query, QuantisedMatrix& matrix) {
+  using Code = kernels::ActivationRounding::Code;
+  matrix.rounding = scheme.rounding;
+  if (!scheme.is_static || scheme.rounding.code == Code::kNone) return;
+  const auto refuse = [&matrix](const char* what) {
+    matrix.rounding.code = Code::kNone;
+    matrix.rounding.unserved = what;
+  };
+  const Tensor* tensor = query.Find("input_scale");
+  if (tensor == nullptr) tensor = query.Find("activation_scale");
+  const std::optional<float> scale = tensor == nullptr ? std::nullopt : OnlyNumber(*tensor);
+  if (!scale.has_value()) return refuse("a static scale, without an input_scale of one number");
+  if (!std::isnormal(*scale) || *scale < 0.0f) {
+    return refuse("an input_scale that is no finite number above 0");
+  }
+  matrix.rounding.scale = *scale;
+  if (scheme.rounding.symmetric) return;
+  const Tensor* zero = query.Find("input_zero_point");
+  if (zero == nullptr || zero->type_name != "I8" || zero->bytes.size() != 1) {
+    return refuse("a static zero, without an input_zero_point of one int8");
+  }
+  matrix.rounding.zero = static_cast<int8_t>(zero->bytes[0]);
 }
 
 absl::StatusOr<int64_t> IntOr(const json::Object& object, std::string_view key, int64_t otherwise) {
@@ -142,7 +173,7 @@ absl::StatusOr<Quantisation> Quantisation::Read(const json::Object& config,
     }
   }
   if (!read.ok()) return Annotate(read, where);
-  result.description_ = Describe(result.format_->method, result.settings_);
+  result.form_ = Describe(result.format_->method, result.settings_);
   result.canonical_ = json::Serialize(config);
   return result;
 }
@@ -156,6 +187,13 @@ absl::StatusOr<Quantisation> Quantisation::ReadModelOpt(const json::Object& file
   json::Object config = inner->as_object();
   config["quant_method"] = "modelopt";
   return Read(config, path);
+}
+
+std::string Quantisation::Description(std::string_view rounded) const {
+  if (!rounded.empty()) return absl::StrCat(form_, ", activations ", AbslView(rounded));
+  if (settings_.activations.empty()) return form_;
+  return absl::StrCat(form_, ", weights only (", settings_.activations,
+                      " activations are not applied)");
 }
 
 absl::StatusOr<std::optional<QuantisedMatrix>> Quantisation::Find(const TensorTable& tensors,

@@ -28,6 +28,8 @@ struct WeightScheme {
   int64_t group = 0;       // inputs that share a scale; 0: all of a row
   int64_t block_rows = 1;  // outputs that share one; 0: all of the matrix
   bool symmetric = true;
+  kernels::ActivationRounding rounding = {};  // of the inputs
+  bool is_static = false;                     // its scale is a tensor of each module
 };
 
 struct QuantisationSettings {
@@ -86,6 +88,10 @@ struct Fp4Tensors {
   bool divides = false;               // the outer scale divides, else it multiplies
 };
 absl::StatusOr<QuantisedMatrix> FindFp4Weight(const ModuleQuery& query, const Fp4Tensors& tensors);
+// A dynamic scale for `group` neighbouring inputs.
+void AskForGroup(int64_t group, kernels::ActivationRounding& rounding);
+// Gives the matrix the rounding of its scheme, a static one with the module's own scale.
+void AddRounding(const WeightScheme& scheme, const ModuleQuery& query, QuantisedMatrix& matrix);
 // The integer under `key`; `otherwise` where it is absent or null.
 absl::StatusOr<int64_t> IntOr(const json::Object& object, std::string_view key, int64_t otherwise);
 absl::StatusOr<std::string> TextOr(const json::Object& object, std::string_view key,
@@ -105,8 +111,9 @@ class Quantisation {
   absl::StatusOr<std::optional<QuantisedMatrix>> Find(const TensorTable& tensors,
                                                       std::string_view module, int64_t rows,
                                                       int64_t cols) const;
-  // "gptq, 4 bits in groups of 128"
-  const std::string& description() const { return description_; }
+  // "gptq, 4 bits in groups of 128", and what becomes of activations that it asks to be rounded:
+  // `rounded` names how a backend does so ("int8 per token"), empty: weights alone are used.
+  std::string Description(std::string_view rounded) const;
   // The whole of what was read: equal texts mean equal weights for equal tensors.
   const std::string& canonical() const { return canonical_; }
 
@@ -115,7 +122,7 @@ class Quantisation {
 
   const QuantisationFormat* format_ = nullptr;
   QuantisationSettings settings_;
-  std::string description_;
+  std::string form_;
   std::string canonical_;
 };
 

@@ -84,6 +84,14 @@ DType QuantisedMatrix::Form() const {
   return whole(BlockElements(DType::kG4_128)) ? DType::kG4_128 : DType::kG4;
 }
 
+kernels::ActivationRounding QuantisedMatrix::RoundingFrom(int64_t col) const {
+  kernels::ActivationRounding own = rounding;
+  if (own.code == kernels::ActivationRounding::Code::kNone || group >= cols) return own;
+  // A slice that begins within a group has groups of two lengths: no number of inputs is right.
+  own.weight_group = col % group == 0 ? group : 1;
+  return own;
+}
+
 uint32_t QuantisedMatrix::CodeAt(int64_t row, int64_t col) const {
   if (flat) return codes.At(0, row * cols + col) ^ flipped;
   return (lines_are_inputs ? codes.At(col, row) : codes.At(row, col)) ^ flipped;

@@ -64,6 +64,8 @@ struct QuantisedMatrix {
   int64_t group = 0;                    // inputs that share a scale
   std::vector<int32_t> group_of_input;  // where they are not neighbours, else empty
 
+  kernels::ActivationRounding rounding = {};  // of its inputs, without weight_group
+
   CodeLines zeros;        // line is the group, element the row
   uint32_t zero = 0;      // where there are none
   uint32_t zero_add = 0;  // what files of older GPTQ leave out, modulo 2^bits
@@ -71,6 +73,8 @@ struct QuantisedMatrix {
   // What Write makes: kG4 to kF8, kF4_16, kMXFP4, kNF4 or kFP4, which are exact, or kF32 (each
   // weight rounded once) where groups are not whole runs of a block's neighbours.
   kernels::DType Form() const;
+  // Of the inputs of columns from `col` on.
+  kernels::ActivationRounding RoundingFrom(int64_t col) const;
 
   struct Slice {
     int64_t row = 0;

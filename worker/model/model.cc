@@ -72,11 +72,11 @@ std::string GgufTypesText(const load::TensorTable& tensors) {
 
 }  // namespace
 
-std::string QuantisationText(const Model& model) {
+std::string QuantisationText(const Model& model, const std::string& rounded) {
   if (model.files->is_gguf()) return GgufTypesText(model.files->tensors());
   if (model.files->quantisation() == nullptr) return "";
   const WeightMemory::QuantisedCount& count = model.memory->quantised();
-  std::string text = absl::StrCat(model.files->quantisation()->description(),
+  std::string text = absl::StrCat(model.files->quantisation()->Description(rounded),
                                   "; matrices that stay quantised: ", count.kept);
   if (count.as_float32 > 0) {
     absl::StrAppend(&text, ", that become float32: ", count.as_float32, " (", count.float32_bytes,

@@ -71,6 +71,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
 
 // What a quantised checkpoint is and what becomes of its matrices, or the types that a GGUF file
 // holds, for people; empty: it is neither.
-std::string QuantisationText(const Model& model);
+// `rounded`: Backend::RoundedActivations.
+std::string QuantisationText(const Model& model, const std::string& rounded);
 
 }  // namespace quire::model

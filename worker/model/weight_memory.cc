@@ -127,6 +127,7 @@ absl::Status WeightMemory::Write(const Promise& promise) const {
 WeightSource WeightMemory::Make(load::QuantisedMatrix matrix,
                                 const load::QuantisedMatrix::Slice& slice) {
   WeightSource made{matrix.Form(), slice.rows, slice.cols};
+  made.rounding = matrix.RoundingFrom(slice.col);
   std::byte* const data = Allocate(made.Bytes());
   made.data = data;
   ++(IsFloat(made.type) ? quantised_.as_float32 : quantised_.kept);

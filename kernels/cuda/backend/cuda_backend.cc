@@ -7,6 +7,7 @@
 #include "kernels/cuda/backend/cuda_program.h"
 #include "kernels/cuda/backend/halves.h"
 #include "kernels/ops.h"
+#include "kernels/rounded_weights.h"
 
 namespace quire::kernels::cuda {
 namespace {

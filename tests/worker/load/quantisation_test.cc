@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/json/json.h"
@@ -89,16 +91,95 @@ TEST(Quantisation, ConfigurationsThatAreNotServed) {
 
 TEST(Quantisation, DescriptionsNameFormatAndActivations) {
   EXPECT_EQ(
-      ReadConfig(R"({"quant_method":"fp8","weight_block_size":[128,128]})")->description(),
+      ReadConfig(R"({"quant_method":"fp8","weight_block_size":[128,128]})")->Description(""),
       "fp8, e4m3 in blocks of 128 × 128, weights only (dynamic fp8 activations are not applied)");
-  EXPECT_EQ(ReadConfig(kGptq)->description(), "gptq, 4 bits in groups of 32");
+  EXPECT_EQ(ReadConfig(kGptq)->Description(""), "gptq, 4 bits in groups of 32");
   EXPECT_EQ(ReadConfig(Compressed("pack-quantized", R"("num_bits":8,"strategy":"channel")"))
-                ->description(),
+                ->Description(""),
             "compressed-tensors, 8 bits by row");
   const json::Value file = *json::Parse(
       R"({"producer":{},"quantization":{"quant_algo":"FP8","kv_cache_quant_algo":null}})");
-  EXPECT_EQ(Quantisation::ReadModelOpt(file.as_object(), "hf_quant_config.json")->description(),
+  EXPECT_EQ(Quantisation::ReadModelOpt(file.as_object(), "hf_quant_config.json")->Description(""),
             "modelopt, e4m3 by tensor, weights only (static fp8 activations are not applied)");
+}
+
+std::string WithInputs(const std::string& weights, const std::string& inputs) {
+  return R"({"quant_method":"compressed-tensors","config_groups":{"group_0":{"weights":{)" +
+         weights + R"(},"input_activations":{)" + inputs + "}}}}";
+}
+
+kernels::ActivationRounding RoundingIn(const std::string& config, const FakeModule& module) {
+  const absl::StatusOr<Quantisation> read = ReadConfig(config);
+  EXPECT_TRUE(read.ok()) << config << ": " << read.status();
+  if (!read.ok()) return {};
+  const auto found = read->Find(module.table(), "m", 2, 256);
+  EXPECT_TRUE(found.ok() && found->has_value()) << found.status();
+  return found.ok() && found->has_value() ? (*found)->RoundingFrom(0)
+                                          : kernels::ActivationRounding();
+}
+
+TEST(Quantisation, RoundedInputsAreReadAsTheConfigurationAsks) {
+  using Code = kernels::ActivationRounding::Code;
+  constexpr const char* kInt8 = R"("num_bits":8,"type":"int","strategy":"channel")";
+  const FakeModule int8 = FakeModule()
+                              .Add("weight", "I8", {2, 256}, std::vector<int8_t>(512, 3))
+                              .Add("weight_scale", "F32", {2, 1}, std::vector<float>{1.0f, 2.0f});
+  const auto of_int8 = [&](const std::string& inputs) {
+    return RoundingIn(WithInputs(kInt8, inputs), int8);
+  };
+  EXPECT_EQ(of_int8(R"("dynamic":true,"strategy":"token")"),
+            (kernels::ActivationRounding{.code = Code::kInt8}));
+  EXPECT_EQ(of_int8(R"("dynamic":true,"strategy":"token","symmetric":false)"),
+            (kernels::ActivationRounding{.code = Code::kInt8, .symmetric = false}));
+  EXPECT_EQ(RoundingIn(Compressed("int-quantized", kInt8), int8), kernels::ActivationRounding());
+  const std::pair<const char*, const char*> unserved[] = {
+      {R"("dynamic":true,"num_bits":4)", "another number of bits than 8"},
+      {R"("dynamic":true,"strategy":"channel")", "a strategy that is not served"},
+      {R"("dynamic":true,"strategy":"group","group_size":128)", "a strategy that is not served"},
+      {R"("dynamic":false)", "a static scale, without an input_scale of one number"},
+  };
+  for (const auto& [inputs, what] : unserved) {
+    const kernels::ActivationRounding rounding = of_int8(inputs);
+    EXPECT_EQ(rounding.code, Code::kNone) << inputs;
+    ASSERT_NE(rounding.unserved, nullptr) << inputs;
+    EXPECT_STREQ(rounding.unserved, what);
+  }
+  const auto of_static = [&](float scale, int8_t zero) {
+    FakeModule module = int8;
+    module.Add("input_scale", "F32", {1}, std::vector<float>{scale});
+    module.Add("input_zero_point", "I8", {1}, std::vector<int8_t>{zero});
+    return RoundingIn(WithInputs(kInt8, R"("dynamic":false,"symmetric":false)"), module);
+  };
+  const kernels::ActivationRounding fixed = of_static(0.5f, -7);
+  EXPECT_EQ(fixed.scale, 0.5f);
+  EXPECT_EQ(fixed.zero, -7);
+  for (const float scale : {0.0f, -1.0f, 1e-40f, std::nanf(""), HUGE_VALF}) {
+    EXPECT_STREQ(of_static(scale, 0).unserved, "an input_scale that is no finite number above 0");
+  }
+}
+
+TEST(Quantisation, RoundedInputsOfFp8) {
+  using Code = kernels::ActivationRounding::Code;
+  const std::vector<uint8_t> codes(512, 0x38);
+  const FakeModule blocks = FakeModule()
+                                .Add("weight", "F8_E4M3", {2, 256}, codes)
+                                .Add("weight_scale_inv", "F32", {1, 2}, std::vector<float>{1, 2});
+  const kernels::ActivationRounding by_group =
+      RoundingIn(R"({"quant_method":"fp8","weight_block_size":[128,128]})", blocks);
+  EXPECT_EQ(by_group,
+            (kernels::ActivationRounding{.code = Code::kE4m3, .group = 128, .weight_group = 128}));
+  const FakeModule four = FakeModule()
+                              .Add("weight", "F8_E4M3", {2, 256}, codes)
+                              .Add("weight_scale_inv", "F32", {1, 4}, std::vector<float>(4, 1.0f));
+  EXPECT_STREQ(RoundingIn(R"({"quant_method":"fp8","weight_block_size":[128,64]})", four).unserved,
+               "a scale for another number of inputs than 128");
+  FakeModule whole = FakeModule()
+                         .Add("weight", "F8_E4M3", {2, 256}, codes)
+                         .Add("weight_scale", "F32", {}, std::vector<float>{1});
+  EXPECT_EQ(RoundingIn(kFp8, whole), (kernels::ActivationRounding{.code = Code::kE4m3}));
+  whole.Add("activation_scale", "BF16", {}, std::vector<uint16_t>{0x3d80});
+  EXPECT_EQ(RoundingIn(R"({"quant_method":"fp8","activation_scheme":"static"})", whole).scale,
+            0.0625f);
 }
 
 TEST(Quantisation, Fp8TensorsThatAreWrong) {
