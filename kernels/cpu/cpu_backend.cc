@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_program.h"
 #include "kernels/cpu/formats.h"
 #include "kernels/ops.h"
+#include "kernels/rounded_weights.h"
 
 namespace quire::kernels {
 namespace {
@@ -117,7 +118,7 @@ class CpuBackend final : public Backend {
     return Rounds() ? cpu::RefuseRoundings(program) : "";
   }
   std::string RoundedActivations(const StepProgram& program) const override {
-    return Rounds() ? cpu::DescribeRoundings(program) : "";
+    return Rounds() ? DescribeRoundings(program) : "";
   }
   std::string NumericsClass(const StepProgram& program) const override {
     const std::string name = activation_dtype_ != "auto" ? activation_dtype_

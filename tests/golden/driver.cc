@@ -18,6 +18,7 @@ std::unique_ptr<Driver> Driver::Make(const model::Model& model, const DriverOpti
   if (driver->backend_ == nullptr) return nullptr;
   kernels::StepProgram program = model.program;
   program.dequantize_weights = options.dequantize_weights;
+  program.round_activations = options.round_activations;
   driver->vocab_size_ = program.vocab_size;
   kernels::KvShape shape = kernels::KvShapeOf(program, options.block_size, options.kv_type);
   if (options.make_backend && options.kv_type == kernels::KvType::kF32) {

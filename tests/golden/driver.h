@@ -25,6 +25,7 @@ struct DriverOptions {
   int threads = 2;
   int max_positions = 512;
   bool dequantize_weights = false;  // where the backend has the choice
+  bool round_activations = false;   // the same
   // Makes another device's backend, whose pages are those it asks for unless kv_type is another
   // than float32; empty: a CPU's.
   std::function<std::unique_ptr<kernels::Backend>()> make_backend = nullptr;
