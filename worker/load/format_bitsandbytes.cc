@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "common/utf8.h"
 #include "kernels/grouped_blocks.h"
 #include "worker/load/quantisation.h"
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr std::string_view kState = "weight.quant_state.bitsandbytes__";
 constexpr int64_t kCodebook = 256;
+constexpr size_t kMostOfAMessage = 300;
 constexpr double kTableError = 1e-6;  // of a published table
 
 // The JSON that bitsandbytes keeps in a tensor of bytes.
@@ -140,8 +142,8 @@ absl::StatusOr<std::optional<QuantisedMatrix>> FindFourBits(const ModuleQuery& q
   QUIRE_RETURN_IF_ERROR(query.Expect(state_tensor, {"U8"}, {std::ssize(state_tensor.bytes)}));
   const absl::StatusOr<State> state = ParseState(state_tensor, type, query);
   if (!state.ok()) {
-    return query.Wrong(state_tensor,
-                       absl::StrCat("is no state that is served: ", StatusMessage(state.status())));
+    const std::string why = OnOneLine(StatusMessage(state.status()), kMostOfAMessage);
+    return query.Wrong(state_tensor, absl::StrCat("is no state that is served: ", why));
   }
   const int64_t bytes = (query.rows * query.cols + 1) / 2;
   QUIRE_RETURN_IF_ERROR(query.Expect(weight, {"U8"}, {bytes, 1}));

@@ -364,7 +364,8 @@ TEST(BitsAndBytes, StatesThatAreWrong) {
   // Anything else that a file may hold there: one line, and no deep recursion.
   for (const std::string& hostile :
        {std::string("{"), std::string("[]"), std::string("\0\xff", 2), std::string("null"),
-        std::string(60000, '['), right + R"(,"nested_offset":NaN})",
+        std::string(60000, '['), std::string(R"({"quant_type":"a\nb"})"),
+        right + R"(,"nested_offset":NaN})",
         R"({"quant_type":7,"blocksize":64})" + std::string(1 << 17, ' ')}) {
     const std::string message = said(hostile, false);
     EXPECT_TRUE(message.starts_with(where)) << message;
