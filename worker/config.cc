@@ -390,6 +390,10 @@ absl::Status CheckDevice(const WorkerConfig& c) {
     return InvalidArgument("--dtype: a GPU keeps weights in bfloat16 or float16, is '" + c.dtype +
                            "'; leave it out, or set --device cpu");
   }
+  if (AsksForGpu(c) && c.cpu.activation_dtype == "w8a8") {
+    return InvalidArgument(
+        "--activation-dtype: w8a8 is computed on a CPU alone; leave it out, or set --device cpu");
+  }
   if (c.dequantize_weights && !AsksForGpu(c)) {
     return InvalidArgument(
         "--dequantize-weights: quantised weights stay as they are on the CPU; "
