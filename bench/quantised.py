@@ -70,8 +70,7 @@ def compare(cycles, spread):
                     rows[key].append(value)
                 print(f"cycle {cycle + 1}: {name}, {cell}: {ours:.1f} and {theirs:.1f} tokens/s, {ours / theirs:.2f}x", flush=True)
             if cell.startswith("decode"):
-                rows["ratio of the layers alone"] = [
-                    layers_alone(*mine, cell) / layers_alone(*other, cell) for _ in range(min(cycles, 2))]
+                rows["ratio of the layers alone"] = [layers_alone(*mine, cell) / layers_alone(*other, cell)]
                 print(f"{name}, {cell}, the layers alone: {rows['ratio of the layers alone']}", flush=True)
             found = {key: spread(values) for key, values in rows.items()}
             table.setdefault(name, {})[cell] = {"asked for": goal, **found}

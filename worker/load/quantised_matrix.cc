@@ -70,7 +70,7 @@ uint32_t CodeLines::At(int64_t line, int64_t element) const {
 }
 
 void CodeLines::Read32(int64_t line, int64_t first, uint8_t (&codes)[32]) const {
-  // Most files: bytes or nibbles that lie in their order, since words are little-endian.
+  // Most files: bytes or nibbles one after another, since words are little-endian.
   if (word_stride == 1 && (bits == 8 || bits == 4)) {
     const std::byte* at = tensor->bytes.data() + line * line_stride * word_bytes + first * bits / 8;
     uint8_t bytes[32];
