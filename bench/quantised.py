@@ -17,7 +17,7 @@ SHAPE = "Llama-3.2-1B"
 CELLS = {"prefill 512": {"mode": "prefill", "tokens": 512, "repeats": 1, "warmups": 0},
          "decode batch 1": {"mode": "decode", "batch": 1, "tokens": 32, "repeats": 1, "warmups": 0},
          "decode batch 16": {"mode": "decode", "batch": 16, "context": 16, "tokens": 12, "repeats": 1, "warmups": 0}}
-# name: (format and activations, those that it is compared with, cells with the least ratio that is asked for)
+# name: (format and activations, those that it is compared with, the least ratio that is asked for in each cell)
 PAIRS = {
     "w8a8 over q8_0, both with int8 activations": (("w8a8", "w8a8"), ("q8_0", "int8"), {"prefill 512": 1.2}),
     "w4a16 over q4_k_m, both with int8 activations": (
@@ -59,10 +59,10 @@ def layers_alone(kind, activations, cell):
     return 1 / (1 / rate(kind, activations, cell) - 1 / rate(kind, activations, cell, layers=1))
 
 
-def compare(cycles, spread, small):
+def compare(cycles, spread):
     table = {}
     for name, (mine, other, goals) in PAIRS.items():
-        for cell in goals if small else CELLS:
+        for cell, goal in goals.items():
             rows = {"tokens/s": [], "of the other": [], "ratio": []}
             for cycle in range(cycles):
                 ours, theirs = rate(*mine, cell), rate(*other, cell)
@@ -70,13 +70,10 @@ def compare(cycles, spread, small):
                     rows[key].append(value)
                 print(f"cycle {cycle + 1}: {name}, {cell}: {ours:.1f} and {theirs:.1f} tokens/s, {ours / theirs:.2f}x", flush=True)
             if cell.startswith("decode"):
-                rows["ratio of the layers alone"] = [
-                    layers_alone(*mine, cell) / layers_alone(*other, cell) for _ in range(min(cycles, 3))]
+                rows["ratio of the layers alone"] = [layers_alone(*mine, cell) / layers_alone(*other, cell)]
                 print(f"{name}, {cell}, the layers alone: {rows['ratio of the layers alone']}", flush=True)
             found = {key: spread(values) for key, values in rows.items()}
-            if cell in goals:
-                found["asked for"] = goals[cell]
-            table.setdefault(name, {})[cell] = found
+            table.setdefault(name, {})[cell] = {"asked for": goal, **found}
     return table
 
 

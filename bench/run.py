@@ -77,7 +77,7 @@ def bench_quantised(args):
     """Quantised checkpoints beside GGUF files of one shape: tokens/s in turns, seconds to ready, peak of memory."""
     import quantised
     starts = quantised.starts(1 if args.small else 3, spread)
-    table = quantised.compare(1 if args.small else args.cycles, spread, args.small)
+    table = quantised.compare(1 if args.small else args.cycles, spread)
     record("quantised", {"shape": quantised.SHAPE, "threads": os.cpu_count(), "starts": starts, "results": table})
 
 

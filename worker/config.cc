@@ -392,9 +392,9 @@ absl::Status CheckDevice(const WorkerConfig& c) {
   }
   if (AsksForGpu(c) && c.cpu.activation_dtype != "auto" && c.cpu.activation_dtype != "w8a8") {
     return InvalidArgument(
-        "--activation-dtype: a GPU multiplies bfloat16 and float16 (auto), or rounds activations "
-        "as "
-        "a checkpoint asks (w8a8), is '" +
+        "--activation-dtype: a GPU multiplies 16-bit floats (auto), or codes where a checkpoint "
+        "asks "
+        "for that (w8a8), is '" +
         c.cpu.activation_dtype + "'; leave it out, or set --device cpu");
   }
   if (c.dequantize_weights && !AsksForGpu(c)) {

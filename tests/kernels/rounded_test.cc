@@ -382,6 +382,28 @@ TEST(Rounded, CastsAreThoseOfTorch) {
 
 }  // namespace
 
+// Two roundings of x in one matrix count twice.
+TEST(Rounded, TheEstimateIsWhatIsReserved) {
+  WeightStore store(35);
+  test::ModelShape shape;
+  shape.type = DType::kG8;
+  StepProgram program = test::MakeProgram(shape, store);
+  float scale = 0.01f;
+  for (Weight& weight : program.weights) {
+    for (WeightSource& part : weight.parts) {
+      if (part.type == DType::kG8) part.rounding = {.code = Code::kInt8, .scale = scale += 0.01f};
+    }
+  }
+  std::string error;
+  const auto backend = MakeCpuBackend({.threads = 2, .activation_dtype = "w8a8"}, error);
+  ProgramOptions options;
+  options.kv = DealLayers(program.layer_windows, backend->PageShape(program, 16));
+  options.page_count = 4;
+  const auto loaded = backend->Load(program, options);
+  EXPECT_EQ(loaded->WorkspaceBytes(), backend->EstimateWorkspaceBytes(program, options));
+  EXPECT_EQ(options.kv.type, KvType::kF16);
+}
+
 // The whole backend: what it says of a program, and what it refuses in one line.
 TEST(Rounded, BackendNamesAndRefuses) {
   WeightStore store(33);

@@ -47,6 +47,21 @@ uint32_t CodeLines::At(int64_t line, int64_t element) const {
 }
 
 void CodeLines::Read32(int64_t line, int64_t first, uint8_t (&codes)[32]) const {
+  // Most files: bytes or nibbles one after another, since words are little-endian.
+  if (word_stride == 1 && (bits == 8 || bits == 4)) {
+    const std::byte* at = tensor->bytes.data() + line * line_stride * word_bytes + first * bits / 8;
+    uint8_t bytes[32];
+    std::memcpy(bytes, at, static_cast<size_t>(4 * bits));
+    if (bits == 8) {
+      std::memcpy(codes, bytes, sizeof(codes));
+      return;
+    }
+    for (int j = 0; j < 16; ++j) {
+      codes[2 * j + (high_first ? 1 : 0)] = bytes[j] & 15;
+      codes[2 * j + (high_first ? 0 : 1)] = bytes[j] >> 4;
+    }
+    return;
+  }
   const int word_bits = 8 * word_bytes;
   int64_t word = first * bits / word_bits;
   uint64_t value = 0;
@@ -135,7 +150,9 @@ absl::Status QuantisedMatrix::ReadCodes(int64_t row, int64_t col, uint8_t (&read
     for (uint8_t& code : read) code ^= static_cast<uint8_t>(flipped);
   }
   if (kind != CodeKind::kE4m3) return absl::OkStatus();
-  for (int j = 0; j < kRun; ++j) {
+  bool wrong = false;
+  for (const uint8_t code : read) wrong |= grouped::IsE4m3Nan(code);
+  for (int j = 0; wrong && j < kRun; ++j) {
     if (grouped::IsE4m3Nan(read[j])) return NotANumber(*codes.tensor, row, col + j);
   }
   return absl::OkStatus();

@@ -136,6 +136,12 @@ TEST(WorkerConfig, WhatAGpuKeepsOtherwise) {
             "--kv-cache-dtype: a GPU keeps keys and values in bfloat16, float16 or fp8, is "
             "'float32'; leave it out, or set --device cpu");
   EXPECT_EQ(CheckError({"--model=m", "--device=cuda", "--dequantize-weights"}), "");
+  EXPECT_EQ(
+      CheckError({"--model=m", "--device=cuda", "--activation-dtype=int8"}),
+      "--activation-dtype: a GPU multiplies 16-bit floats (auto), or codes where a checkpoint asks "
+      "for that (w8a8), is 'int8'; leave it out, or set --device cpu");
+  EXPECT_EQ(CheckError({"--model=m", "--device=cuda", "--activation-dtype=w8a8"}), "");
+  EXPECT_EQ(CheckError({"--model=m", "--activation-dtype=w8a8"}), "");
   EXPECT_EQ(CheckError({"--model=m", "--dequantize-weights"}),
             "--dequantize-weights: quantised weights stay as they are on the CPU; leave it out, or "
             "set --device cuda");

@@ -85,15 +85,15 @@ std::vector<uint8_t> E4m3Codes(size_t count) {
 }
 
 TEST(FourBits, DescriptionsNameNumbersAndActivations) {
-  EXPECT_EQ(ReadConfig(kNvfp4)->description(),
+  EXPECT_EQ(ReadConfig(kNvfp4)->Description(""),
             "compressed-tensors, e2m1 in groups of 16, weights only (dynamic fp4 activations are "
             "not applied)");
-  EXPECT_EQ(ReadConfig(kMxfp4)->description(), "compressed-tensors, e2m1 in groups of 32");
-  EXPECT_EQ(ReadConfig(kModelOpt)->description(),
+  EXPECT_EQ(ReadConfig(kMxfp4)->Description(""), "compressed-tensors, e2m1 in groups of 32");
+  EXPECT_EQ(ReadConfig(kModelOpt)->Description(""),
             "modelopt, e2m1 in groups of 16, weights only (dynamic fp4 activations are not "
             "applied)");
-  EXPECT_EQ(ReadConfig(kFourBits)->description(), "bitsandbytes, nf4");
-  EXPECT_EQ(ReadConfig(kEightBits)->description(),
+  EXPECT_EQ(ReadConfig(kFourBits)->Description(""), "bitsandbytes, nf4");
+  EXPECT_EQ(ReadConfig(kEightBits)->Description(""),
             "bitsandbytes, 8 bits by row, weights only (dynamic int8 activations are not applied)");
 }
 
