@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "kernels/cuda/ops/gemm/gemm.h"
+#include "kernels/expand.h"
+#include "kernels/grouped_blocks.h"
 #include "tests/kernels/cuda/device_bed.h"
 #include "tests/kernels/test_weights.h"
 
@@ -57,10 +59,15 @@ class QuantisedBed {
     for (const WeightSource& part : parts) {
       PackQuantised(part, first, packed.data());
       first += part.rows;
+      std::vector<float> values(static_cast<size_t>(k));
       for (int64_t row = 0; row < part.rows; ++row) {
+        ExpandRow(part, row, values);
         for (int64_t col = 0; col < k; ++col) {
-          const auto value = static_cast<float>(kernels::test::ElementOf(part, row, col));
-          expanded.push_back(Narrow(value, half_));
+          // The independent reading has floats of tables to seven digits.
+          const double value = grouped::HasFloatTable(type)
+                                   ? values[static_cast<size_t>(col)]
+                                   : kernels::test::ElementOf(part, row, col);
+          expanded.push_back(Narrow(static_cast<float>(value), half_));
         }
       }
     }
