@@ -107,7 +107,10 @@ int RunShow(const CommandInputs& inputs) {
   const absl::StatusOr<WorkerPlan> plan = ParseWorkerPlan(output->text);
   if (!plan.ok()) return Failed("show", absl::InternalError(plan.status().message()));
   Show(stdout, "family       " + plan->family + "\n");
-  if (!plan->quantisation.empty()) Show(stdout, "quantised    " + plan->quantisation + "\n");
+  const bool is_gguf = plan->quantisation.starts_with("GGUF: ");
+  if (!plan->quantisation.empty()) {
+    Show(stdout, (is_gguf ? "types        " : "quantised    ") + plan->quantisation + "\n");
+  }
   std::printf("context      %lld tokens\nweights      %s in memory\nserve it     quire serve %s\n",
               static_cast<long long>(plan->context),
               BytesText(static_cast<double>(plan->weight_bytes)).c_str(), name.c_str());

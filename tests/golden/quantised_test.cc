@@ -50,7 +50,8 @@ constexpr Quantised kQuantisedFixtures[] = {
     {"gptq-2bit", DType::kG4},
     {"awq-g128", DType::kG4_128},
     {"compressed-nvfp4", DType::kF4_16, 13},
-    {"compressed-mxfp4", DType::kMXFP4, 13},
+    // Four of attention, and three of each expert.
+    {"compressed-mxfp4-experts", DType::kMXFP4, 13},
     {"modelopt-nvfp4", DType::kF4_16},
     // Rows of 96 inputs are no whole number of blocks of 64.
     {"bnb-nf4-double", DType::kNF4, 7, 1},

@@ -327,8 +327,13 @@ FIXTURES = {
                   "zero_point": True, "modules_to_not_convert": ["lm_head"]}, awq(128)),
     "compressed-nvfp4": (llama(**TINY), compressed_fp4_config("nvfp4-pack-quantized", NVFP4),
                          compressed_fp4("nvfp4-pack-quantized", NVFP4)),
-    "compressed-mxfp4": (llama(**TINY), compressed_fp4_config("mxfp4-pack-quantized", MXFP4),
-                         compressed_fp4("mxfp4-pack-quantized", MXFP4)),
+    # Tensors of each expert.
+    "compressed-mxfp4-experts": (
+        goldens.experts("Qwen3MoeForCausalLM", "qwen3_moe", num_experts=3, num_experts_per_tok=2,
+                        moe_intermediate_size=64, norm_topk_prob=True, tie_word_embeddings=True)
+        | SHAPE | TINY | {"num_hidden_layers": 1},
+        compressed_fp4_config("mxfp4-pack-quantized", MXFP4),
+        compressed_fp4("mxfp4-pack-quantized", MXFP4)),
     # Fused projections, and a configuration in ModelOpt's own file.
     "modelopt-nvfp4": (
         goldens.model("Phi3ForCausalLM", "phi3", rms_norm_eps=1e-5, tie_word_embeddings=True,
@@ -354,6 +359,12 @@ def is_quantised(name):
     return "layers." in name and "proj" in name and name.endswith(".weight")
 
 
+def published(network):
+    """The parameters by their names in files; parts of one, as each expert's, are views of it."""
+    for name, parameter in network.named_parameters():
+        yield from goldens.published(name, parameter.detach(), network.config.model_type).items()
+
+
 def make(name):
     config, quantisation, quantise = FIXTURES[name]
     folder = HERE / name
@@ -368,7 +379,7 @@ def make(name):
         goldens.randomise(network, generator, torch.bfloat16)
         tensors = {}
         with torch.no_grad():
-            for key, parameter in network.named_parameters():
+            for key, parameter in published(network):
                 left = skipped in key and quantisation["quant_method"] == "compressed-tensors"
                 if not is_quantised(key) or left:
                     tensors[key] = parameter.to(torch.bfloat16).contiguous()
@@ -378,9 +389,12 @@ def make(name):
                 parameter.copy_(value)
                 tensors.update({f"{module}.{part}": t.contiguous() for part, t in state.items()})
         network = network.float().eval()
+        gaps = goldens.RouterGaps(network)
         prompt = torch.randint(3, goldens.VOCAB, (goldens.PROMPT,), generator=generator).tolist()
         tokens, smallest = goldens.greedy(network, prompt)
-        if smallest < goldens.MIN_GAP or len(set(tokens[goldens.PROMPT:])) < 8:
+        if smallest < goldens.MIN_GAP or gaps.smallest < goldens.MIN_ROUTER_GAP:
+            continue
+        if len(set(tokens[goldens.PROMPT:])) < 8:
             continue
         safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
         settings = {**config, "quantization_config": quantisation}

@@ -27,7 +27,9 @@ inline std::unique_ptr<model::Model> OpenFixture(const std::string& name) {
   options.with_text = false;
   auto model = model::LoadModel(path, options);
   EXPECT_TRUE(model.ok()) << model.status();
-  return model.ok() ? *std::move(model) : nullptr;
+  if (!model.ok()) return nullptr;
+  EXPECT_TRUE((*model)->FillWeights().ok());
+  return *std::move(model);
 }
 
 // Rows of all tokens, fed in pieces of `chunk`; 0: at once.
