@@ -13,7 +13,7 @@ int GroupsOf(const DeviceWeightPart& part, int cols) {
   return part.rounding.group == 0 ? 1 : (cols + kEncodeGroup - 1) / kEncodeGroup;
 }
 
-// Codes of m rows, and behind them their scales: they stand before the pieces of the product.
+// Codes of m rows, and behind them their scales; the pieces of the product follow.
 struct CodesPlace {
   size_t scales = 0;
   size_t end = 0;

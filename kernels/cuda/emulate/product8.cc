@@ -1,9 +1,9 @@
 // Products of tiles of eight-bit numbers: one element after another.
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
 #include "kernels/cuda/emulate/product.h"
-#include "kernels/kv_fp8.h"
 
 namespace quire::kernels::cuda::emulate {
 namespace {
@@ -30,11 +30,20 @@ float SumOfInt8(const ProductTile& tile, uint32_t row, uint32_t column, float d)
   return d;
 }
 
+// Sign, four bits of exponent, three of mantissa; exponent 0 is subnormal, 0x7f no number.
+double E4m3(uint8_t code) {
+  const int exponent = code >> 3 & 15;
+  const int mantissa = code & 7;
+  if ((code & 127) == 127) return std::nan("");
+  const double size =
+      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+  return (code & 128) != 0 ? -size : size;
+}
+
 float SumOfE4m3(const ProductTile& tile, uint32_t row, uint32_t column, float d) {
   double sum = d;
   for (uint32_t k = 0; k < 32; ++k) {
-    sum += static_cast<double>(FromFp8(A(tile, row, k))) *
-           static_cast<double>(FromFp8(B(tile, k, column)));
+    sum += E4m3(A(tile, row, k)) * E4m3(B(tile, k, column));
   }
   return static_cast<float>(sum);
 }

@@ -30,10 +30,10 @@ struct RowOfTile {
                          const unsigned char* super, int row) {
     const int t = Lane() % kLanesOfTile;
     Quants quants;
-    typename Quants::Step own{0.0f, 0.0f};
+    QuantStep own{0.0f, 0.0f};
     if (row >= 0) {
       quants.LoadQuants(tile, row % 8 * 4 + t);
-      own = Quants::StepAt(weight, tile + Quants::Bytes::kScales, super, row, t % kGroups);
+      own = StepAt<kBits, kForm>(weight, tile + Quants::Bytes::kScales, super, row, t % kGroups);
       // Codes less their offset, so that a product's zero keeps its sign.
       if (weight.offset != 0.0f) own.least = -0.0f;
     }

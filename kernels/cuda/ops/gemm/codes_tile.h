@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/device/tensor_core8.h"
+#include "kernels/cuda/ops/gemm/codes_steps.h"
 #include "kernels/cuda/ops/gemm/gemm_block.h"
 
 namespace quire::kernels::cuda {
@@ -141,48 +142,7 @@ struct CodesTile : GemmTile<kTokensOfTile, kStagesOfRing> {
     }
   }
 
-  QUIRE_DEVICE static bool HasGroups(const GemmParams& params) {
-    return params.code_groups > 1 || params.quantised.end_groups > 1;
-  }
-
-  // The steps of a lane's weights and tokens for a group of K; 0 outside the matrices.
-  struct Steps {
-    float weight[Base::kRowFragments][2];
-    float token[Base::kOctets][2];
-  };
-  QUIRE_DEVICE static Steps StepsOf(const GemmParams& params, int group) {
-    const QuantisedWeight& weight = params.quantised;
-    const int64_t tiles = (params.k + kGemmDepth - 1) / kGemmDepth;
-    const int64_t at = tiles * kByCodesTileBytes + (weight.end_groups == 1 ? 0 : 64 * group);
-    const int first_row = BlockY() * kGemmRows +
-                          WarpIndex() % Base::kRowWarps * Base::kRowFragments * 16 + Lane() / 4;
-    const int first_token = BlockX() * Base::kTokens +
-                            WarpIndex() / Base::kRowWarps * Base::kOctets * 8 + Lane() % 4 * 2;
-    Steps steps;
-#pragma unroll
-    for (int r = 0; r < Base::kRowFragments; ++r) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = first_row + 16 * r + 8 * i;
-        steps.weight[r][i] = 0.0f;
-        if (row >= params.n) continue;
-        const unsigned char* fragment = weight.data + row / 16 * weight.fragment_bytes;
-        steps.weight[r][i] = reinterpret_cast<const float*>(fragment + at)[row % 16];
-      }
-    }
-#pragma unroll
-    for (int o = 0; o < Base::kOctets; ++o) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int token = first_token + 8 * o + i;
-        steps.token[o][i] = 0.0f;
-        if (token >= params.m) continue;
-        steps.token[o][i] = params.code_scales[static_cast<size_t>(token) * params.code_groups +
-                                               (params.code_groups == 1 ? 0 : group)];
-      }
-    }
-    return steps;
-  }
+  using Steps = CodeSteps<Base>;
 
   // Calls op(sum, chunk, step of x · step of w) for each of a lane's sums.
   template <class Op>
@@ -201,8 +161,9 @@ struct CodesTile : GemmTile<kTokensOfTile, kStagesOfRing> {
   }
 
   QUIRE_DEVICE void AddChunk(const GemmParams& params, int group) {
-    if (HasGroups(params)) {
-      ForSums(StepsOf(params, group), [](float& s, float c, float step) { s = Fma(c, step, s); });
+    if (HasCodeGroups(params)) {
+      ForSums(CodeStepsOf<Base>(params, group),
+              [](float& s, float c, float step) { s = Fma(c, step, s); });
     } else {
       ForSums(Steps(), [](float& s, float c, float) { s = s + c; });
     }
@@ -210,11 +171,11 @@ struct CodesTile : GemmTile<kTokensOfTile, kStagesOfRing> {
 
   QUIRE_DEVICE void Settle(const GemmParams& params) {
     if constexpr (kInt8) {
-      ForSums(StepsOf(params, 0), [](float& s, float, float step) {
+      ForSums(CodeStepsOf<Base>(params, 0), [](float& s, float, float step) {
         s = static_cast<float>(static_cast<int32_t>(BitsOfFloat(s))) * step;
       });
-    } else if (!HasGroups(params)) {
-      ForSums(StepsOf(params, 0), [](float& s, float, float step) { s = s * step; });
+    } else if (!HasCodeGroups(params)) {
+      ForSums(CodeStepsOf<Base>(params, 0), [](float& s, float, float step) { s = s * step; });
     }
   }
 };

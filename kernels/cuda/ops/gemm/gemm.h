@@ -12,7 +12,7 @@
 //
 // Codes of activations meet codes of weights as they are: int8 sums S are exact over the whole of
 // K, y = float(S) · (step of x · step of w). Of e4m3, 128 of K are one sum c on the tensor cores;
-// where both steps are those of whole rows, y = (Σ c) · (step of x · step of w), else y = fma(c,
+// where both steps hold for whole rows, y = (Σ c) · (step of x · step of w), else y = fma(c,
 // step of x · step of w, y).
 //
 // The order of a sum follows from (N, K) alone: K is cut into GemmSplits(N, K) pieces of whole
