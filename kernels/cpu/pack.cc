@@ -221,26 +221,48 @@ void PackGrid(DType type, const std::byte* row, int64_t k, const LaneWriter& to)
   }
 }
 
-void PackGrouped(DType type, const std::byte* row, int64_t k, const LaneWriter& to) {
-  const int runs = SuperBlocks(type);
-  for (int64_t block = 0; block < k / BlockElements(type); ++block) {
-    const std::byte* from = row + block * BlockBytes(type);
-    std::byte* head = SuperBytes(type) > 0 ? to.SuperScales(block) : to.Scales(block);
+// By type, so that places are constants: a checkpoint has a block for each 32 weights.
+template <DType kType>
+void PackGroupedAs(const std::byte* row, int64_t k, const LaneWriter& to) {
+  const int runs = SuperBlocks(kType);
+  for (int64_t block = 0; block < k / BlockElements(kType); ++block) {
+    const std::byte* from = row + block * BlockBytes(kType);
+    std::byte* head = to.panel + (SuperBytes(kType) > 0 ? SuperOffset(kType, runs * block)
+                                                        : BlockOffset(kType, block));
     std::memcpy(head + 4 * to.lane, from, 4);
-    if (type == DType::kF4_16) std::memcpy(head + 64 + 4 * to.lane, from + 4, 4);
-    if (grouped::HasZero(type)) head[64 + to.lane] = from[4];
+    if (kType == DType::kF4_16) std::memcpy(head + 64 + 4 * to.lane, from + 4, 4);
+    if (grouped::HasZero(kType)) head[64 + to.lane] = from[4];
     for (int run = 0; run < runs; ++run) {
-      std::byte* values = to.Values(block * runs + run);
-      if (grouped::HasNibbles(type)) {
+      std::byte* values = to.panel + BlockOffset(kType, block * runs + run) + ScaleBytes(kType);
+      if (grouped::HasNibbles(kType)) {
         uint8_t q[grouped::kRun];
-        grouped::ReadNibbles(type, from, run, q);
+        grouped::ReadNibbles(kType, from, run, q);
         PutNibbles(values, to.lane, q);
         continue;
       }
       for (int v = 0; v < 8; ++v) {
-        std::memcpy(values + 64 * v + 4 * to.lane, from + grouped::HeadBytes(type) + 4 * v, 4);
+        std::memcpy(values + 64 * v + 4 * to.lane, from + grouped::HeadBytes(kType) + 4 * v, 4);
       }
     }
+  }
+}
+
+void PackGrouped(DType type, const std::byte* row, int64_t k, const LaneWriter& to) {
+  switch (type) {
+    case DType::kG4:
+      return PackGroupedAs<DType::kG4>(row, k, to);
+    case DType::kG4_128:
+      return PackGroupedAs<DType::kG4_128>(row, k, to);
+    case DType::kG8:
+      return PackGroupedAs<DType::kG8>(row, k, to);
+    case DType::kF8:
+      return PackGroupedAs<DType::kF8>(row, k, to);
+    case DType::kF4_16:
+      return PackGroupedAs<DType::kF4_16>(row, k, to);
+    case DType::kNF4:
+      return PackGroupedAs<DType::kNF4>(row, k, to);
+    default:
+      return PackGroupedAs<DType::kFP4>(row, k, to);
   }
 }
 

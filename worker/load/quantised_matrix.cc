@@ -159,8 +159,8 @@ absl::Status QuantisedMatrix::ReadCodes(int64_t row, int64_t col, uint8_t (&read
 }
 
 // What is before the codes of a block.
-absl::Status QuantisedMatrix::WriteHead(int64_t row, int64_t col, std::byte* out) const {
-  const DType form = Form();
+absl::Status QuantisedMatrix::WriteHead(DType form, int64_t row, int64_t col,
+                                        std::byte* out) const {
   float scale = 0.0f;
   QUIRE_RETURN_IF_ERROR(ReadScale(row, col, scale));
   if (form == DType::kMXFP4) {
@@ -177,9 +177,9 @@ absl::Status QuantisedMatrix::WriteHead(int64_t row, int64_t col, std::byte* out
   return absl::OkStatus();
 }
 
-absl::Status QuantisedMatrix::WriteBlock(int64_t row, int64_t col, std::byte* out) const {
-  const DType form = Form();
-  QUIRE_RETURN_IF_ERROR(WriteHead(row, col, out));
+absl::Status QuantisedMatrix::WriteBlock(DType form, int64_t row, int64_t col,
+                                         std::byte* out) const {
+  QUIRE_RETURN_IF_ERROR(WriteHead(form, row, col, out));
   for (int run = 0; run < BlockElements(form) / kRun; ++run) {
     uint8_t read[kRun];
     QUIRE_RETURN_IF_ERROR(ReadCodes(row, col + run * kRun, read));
@@ -249,7 +249,7 @@ absl::Status QuantisedMatrix::Write(const Slice& slice, std::byte* out) const {
       continue;
     }
     for (int64_t col = slice.col; col < slice.col + slice.cols; col += elements) {
-      QUIRE_RETURN_IF_ERROR(WriteBlock(row, col, out));
+      QUIRE_RETURN_IF_ERROR(WriteBlock(form, row, col, out));
       out += BlockBytes(form);
     }
   }

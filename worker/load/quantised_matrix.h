@@ -89,8 +89,8 @@ struct QuantisedMatrix {
   absl::Status WriteTransposed(const Slice& slice, float* out) const;
 
  private:
-  absl::Status WriteBlock(int64_t row, int64_t col, std::byte* out) const;
-  absl::Status WriteHead(int64_t row, int64_t col, std::byte* out) const;
+  absl::Status WriteBlock(kernels::DType form, int64_t row, int64_t col, std::byte* out) const;
+  absl::Status WriteHead(kernels::DType form, int64_t row, int64_t col, std::byte* out) const;
   uint32_t CodeAt(int64_t row, int64_t col) const;
   int64_t GroupAt(int64_t row, int64_t col) const;
   int64_t ScalePlace(int64_t row, int64_t col) const;

@@ -1,4 +1,4 @@
-// Checkpoints that ask for rounded activations, on the emulated device: logits move as far as the
+// Checkpoints that ask for rounded activations, on the device: logits move as far as the
 // CPU's class moves them, to the same place, and the rows of a step change no bit of each other.
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 
 #include "tests/golden/driver.h"
 #include "tests/golden/golden_file.h"
-#include "tests/kernels/cuda/backend/emulated.h"
+#include "tests/kernels/cuda/backend/device.h"
 #include "worker/model/model.h"
 
 namespace quire::golden {
@@ -71,7 +71,7 @@ TEST_P(CudaRounded, LogitsMoveAsOnACpu) {
   ASSERT_NE(model, nullptr);
   const Logits plain = LogitsOf(*model, {}, 48);
   const Logits on_cpu = LogitsOf(*model, {.activation_dtype = "w8a8"}, 48);
-  const DriverOptions on_device = {.round_activations = true, .make_backend = MakeEmulatedBackend};
+  const DriverOptions on_device = {.round_activations = true, .make_backend = MakeDeviceBackend};
   const Logits rounded = LogitsOf(*model, on_device, 48);
   ASSERT_EQ(rounded.size(), plain.size());
   const double moved = Distance(on_cpu, plain);
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, CudaRounded,
 TEST(CudaRoundedPrograms, TheClassHasANameAndBytesOfItsOwn) {
   const std::unique_ptr<model::Model> model = Load("compressed-w8a8-int8");
   ASSERT_NE(model, nullptr);
-  const std::unique_ptr<kernels::Backend> backend = MakeEmulatedBackend();
+  const std::unique_ptr<kernels::Backend> backend = MakeDeviceBackend();
   const std::string plain = backend->NumericsClass(model->program);
   const int64_t bytes = backend->EstimateWeightBytes(model->program);
   EXPECT_EQ(backend->RoundedActivations(model->program), "");
@@ -107,7 +107,7 @@ TEST(CudaRoundedPrograms, TheClassHasANameAndBytesOfItsOwn) {
 }
 
 TEST(CudaRoundedPrograms, WhatHasNoKernelIsRefusedByName) {
-  const std::unique_ptr<kernels::Backend> backend = MakeEmulatedBackend();
+  const std::unique_ptr<kernels::Backend> backend = MakeDeviceBackend();
   kernels::ProgramOptions options;
   options.kv.type = kernels::KvType::kBF16;
   const auto refusal = [&](const std::string& name, auto change) {
