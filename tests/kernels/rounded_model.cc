@@ -89,27 +89,10 @@ float SumOfIntegers(const WeightSource& part, int64_t row, const Rounded& x, Rou
   return value * (x.scales[0] * weight_scale);
 }
 
-}  // namespace
-
-float NearestE4m3(float v) {
-  float best = 0.0f;
-  int best_code = 0;
-  for (int code = 0; code < 256; ++code) {
-    if (grouped::IsE4m3Nan(static_cast<uint8_t>(code))) continue;
-    const float value = grouped::E4m3(static_cast<uint8_t>(code));
-    const double own = std::fabs(static_cast<double>(value) - v);
-    const double least = std::fabs(static_cast<double>(best) - v);
-    if (own > least || (own == least && (code % 2 != 0 || best_code % 2 == 0))) continue;
-    best = value;
-    best_code = code;
-  }
-  return best;
-}
-
-float RoundedModel::Output(const WeightSource& part, int64_t row, std::span<const float> x,
-                           RoundedFault fault) const {
+// `rounded`: x by the rule of the part.
+float Output(const WeightSource& part, int64_t row, std::span<const float> x,
+             const Rounded& rounded, RoundedFault fault) {
   const ActivationRounding& rule = part.rounding;
-  const Rounded rounded = RoundRow(rule, x, fault);
   if (rule.code == Code::kInt8 && part.type == DType::kG8 && rule.weight_group == 0) {
     return SumOfIntegers(part, row, rounded, fault);
   }
@@ -143,10 +126,28 @@ float RoundedModel::Output(const WeightSource& part, int64_t row, std::span<cons
   return total * (rounded.scales[0] * weight_scale);
 }
 
+}  // namespace
+
+float NearestE4m3(float v) {
+  float best = 0.0f;
+  int best_code = 0;
+  for (int code = 0; code < 256; ++code) {
+    if (grouped::IsE4m3Nan(static_cast<uint8_t>(code))) continue;
+    const float value = grouped::E4m3(static_cast<uint8_t>(code));
+    const double own = std::fabs(static_cast<double>(value) - v);
+    const double least = std::fabs(static_cast<double>(best) - v);
+    if (own > least || (own == least && (code % 2 != 0 || best_code % 2 == 0))) continue;
+    best = value;
+    best_code = code;
+  }
+  return best;
+}
+
 std::vector<float> RoundedModel::Run(std::span<const float> x, RoundedFault fault) const {
   std::vector<float> y;
   for (const WeightSource& part : weight_.parts) {
-    for (int64_t row = 0; row < part.rows; ++row) y.push_back(Output(part, row, x, fault));
+    const Rounded rounded = RoundRow(part.rounding, x, fault);
+    for (int64_t row = 0; row < part.rows; ++row) y.push_back(Output(part, row, x, rounded, fault));
   }
   return y;
 }

@@ -28,9 +28,6 @@ class RoundedModel {
   std::vector<float> Run(std::span<const float> x, RoundedFault fault = RoundedFault::kNone) const;
 
  private:
-  float Output(const WeightSource& part, int64_t row, std::span<const float> x,
-               RoundedFault fault) const;
-
   const Weight& weight_;
 };
 
