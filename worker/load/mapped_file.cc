@@ -20,8 +20,9 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Map(const OpenFile& file
   const auto size = static_cast<size_t>(file.size());
   void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd(), 0);
   if (data == MAP_FAILED) {
+    const char* help = errno == ENOMEM ? "; raise the limit (ulimit -v)" : "";
     return absl::FailedPreconditionError(
-        absl::StrCat(path, ": cannot map it into memory: ", std::strerror(errno)));
+        absl::StrCat(path, ": cannot map it into memory: ", std::strerror(errno), help));
   }
   return std::unique_ptr<MappedFile>(new MappedFile(path, static_cast<std::byte*>(data), size));
 }
