@@ -27,7 +27,7 @@ quire_test(common/grammar MINUTES 0.3 ASAN_MINUTES 0.5 SOURCES tests/common/text
 quire_program(constraint_check tests/common/grammar/program/constraint_check.cc DEPS common/grammar common/json)
 quire_test(common/trace THREADS * DEPS common/trace)
 quire_test(common/wire THREADS * DEPS common/wire)
-quire_test(kernels COMPUTES BOTH MINUTES 1.0 ASAN_MINUTES 2.0 THREADS ThreadPool* *Program* *Backend*
+quire_test(kernels COMPUTES BOTH MINUTES 1.0 ASAN_MINUTES 2.5 THREADS ThreadPool* *Program* *Backend*
   LEFT Sampler.DrawsFollow* Scan.TheDrawIsThatOfAPlainLoop *AgreesWithFloat64AndInAnyPieces/1
        *AgreesWithFloat64AndInAnyPieces/2 *AgreesWithFloat64AndInAnyPieces/3 Program.BFloat16Activations
        Program.WindowsHeadNormsAndSoftCaps Program.Int8Activations Lora.AgreesWithFloat64OnEveryInstructionSet
