@@ -109,8 +109,9 @@ void CpuProgram::RunOp(const NormOp& op) {
 }
 
 void CpuProgram::QuantiseRows(const KernelTable& kernels, LinearJob& job) {
+  const bool direct = job.rows <= kernels.int8_direct_rows;
   const int tiles =
-      job.rows <= kernels.int8_direct_rows ? 1 : RowTiles(job.rows, kernels.int8_tile_rows).count;
+      direct ? 1 : std::max(1, RowTiles(job.rows, kernels.int8_tile_rows).count);  // never none
   const int chunks = static_cast<int>((job.weight->k + kChunk - 1) / kChunk);
   int32_t* const words = reinterpret_cast<int32_t*>(int8_rows_.data());
   Share(tiles * chunks, kLeastQuantisedFloats / (kChunk * (job.rows / tiles)),

@@ -128,7 +128,7 @@ void AddRounding(const WeightScheme& scheme, const ModuleQuery& query, Quantised
   if (zero == nullptr || zero->type_name != "I8" || zero->bytes.size() != 1) {
     return refuse("a static zero, without an input_zero_point of one int8");
   }
-  matrix.rounding.zero = static_cast<int8_t>(zero->bytes[0]);
+  matrix.rounding.zero = static_cast<int>(static_cast<int8_t>(zero->bytes[0]));
 }
 
 absl::StatusOr<int64_t> IntOr(const json::Object& object, std::string_view key, int64_t otherwise) {
