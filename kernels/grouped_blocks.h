@@ -18,7 +18,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/tensor.h"
+#include "kernels/gguf_blocks.h"
 
 namespace quire::kernels::grouped {
 
@@ -103,16 +103,10 @@ inline float E4m3(uint8_t code) {
 }
 constexpr bool IsE4m3Nan(uint8_t code) { return (code & 127u) == 127u; }
 
-// e2m1, a number of NVFP4 and MXFP4, doubled.
-constexpr int TwiceE2m1(uint8_t code) {
-  constexpr int kSizes[8] = {0, 1, 2, 3, 4, 6, 8, 12};
-  return (code & 8u) != 0 ? -kSizes[code & 7u] : kSizes[code & 7u];
-}
-
 // What code `q` of a block means before its scale.
 inline float ValueOf(DType type, const std::byte* block, uint8_t q) {
   if (HasFloatTable(type)) return FloatTableOf(type)[q & 15u];
-  if (type == DType::kF4_16) return 0.5f * static_cast<float>(TwiceE2m1(q));
+  if (type == DType::kF4_16) return 0.5f * static_cast<float>(gguf::kE2m1Table[q & 15u]);
   if (type == DType::kF8) return E4m3(q);
   const int integer = HasNibbles(type) ? q : static_cast<int8_t>(q);
   return static_cast<float>(integer - Zero(block));

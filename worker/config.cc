@@ -178,7 +178,8 @@ void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
               .help = "Type that activations are multiplied in: auto is int8 for the formats of "
                       "GGUF whose error has passed its gate, and float32 for all else. w8a8 "
                       "rounds them as a quantised checkpoint asks, which float32 does not, and "
-                      "needs one that does ask. Another type is another numerics class.",
+                      "needs one that does ask. A GPU has auto, which is 16-bit floats, and w8a8. "
+                      "Another type is another numerics class.",
               .target = &c.cpu.activation_dtype,
               .choices = {"auto", "float32", "bfloat16", "int8", "w8a8"}});
   schema.Add({.name = "kv-cache-dtype",

@@ -48,6 +48,11 @@ struct LinearJob {
 };
 
 inline int LinearUnits(const PackedMatrix& weight) { return (weight.PanelCount() + 1) / 2; }
+// The other panel of a unit; the same where it has but one.
+inline const Panel& PartnerOf(const PackedMatrix& weight, int unit) {
+  const int partner = unit + LinearUnits(weight);
+  return weight.panels[partner < weight.PanelCount() ? partner : unit];
+}
 
 // out = row · scale, or out += row · scale.
 struct EmbedJob {

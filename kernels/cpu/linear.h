@@ -96,12 +96,10 @@ void FinishRows(const LinearJob& job, const Panel& a, const Panel& b, RowRange r
 template <class V>
 void Linear(const LinearJob& job, int unit_begin, int unit_end, float* scratch) {
   const PackedMatrix& w = *job.weight;
-  const int count = w.PanelCount();
-  const int units = LinearUnits(w);
   float* totals = scratch + 2 * 16 * kChunk;
   for (int unit = unit_begin; unit < unit_end; ++unit) {
     const Panel& a = w.panels[unit];
-    const Panel& b = w.panels[unit + units < count ? unit + units : unit];
+    const Panel& b = PartnerOf(w, unit);
     if (job.rows <= V::kDirectRows) {
       const float* x = job.x_tiles == nullptr ? job.x : job.x_tiles;
       WithDirectRows<V>(DirectRows(job.rows), [&](auto count) {

@@ -90,15 +90,13 @@ void PairTile(const float* x, const __m512i* weights, int pairs, bool first, flo
 inline void LinearBFloat(const LinearJob& job, int unit_begin, int unit_end, float* scratch) {
   using V = Vec16Bf16;
   const PackedMatrix& w = *job.weight;
-  const int count = w.PanelCount();
-  const int units = LinearUnits(w);
   const RowTiles tiles(job.rows, V::kTileRows);
   const int64_t row_pairs = (w.k + 1) / 2;
   float* totals = scratch + 2 * 16 * kChunk;
   alignas(64) __m512i pairs[kChunk];  // two panels of kChunk / 2
   for (int unit = unit_begin; unit < unit_end; ++unit) {
     const Panel& a = w.panels[unit];
-    const Panel& b = w.panels[unit + units < count ? unit + units : unit];
+    const Panel& b = PartnerOf(w, unit);
     for (int64_t begin = 0; begin < w.k; begin += kChunk) {
       const int64_t end = std::min<int64_t>(w.k, begin + kChunk);
       DecodePairs(a, w.geometries[a.geometry], {begin, end}, scratch, pairs);

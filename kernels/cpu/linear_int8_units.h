@@ -75,12 +75,10 @@ template <class V>
 void LinearInt8(const LinearJob& job, int unit_begin, int unit_end, float* scratch) {
   const PackedMatrix& w = *job.weight;
   if (!w.takes_int8) return V::FloatKernels().linear(job, unit_begin, unit_end, scratch);
-  const int count = w.PanelCount();
-  const int units = LinearUnits(w);
   float* totals = scratch + 2 * 16 * kChunk;
   for (int unit = unit_begin; unit < unit_end; ++unit) {
     const Panel& a = w.panels[unit];
-    const Panel& b = w.panels[unit + units < count ? unit + units : unit];
+    const Panel& b = PartnerOf(w, unit);
     if (job.rows <= V::kInt8DirectRows) {
       Unroll<17>([&](auto rows) __attribute__((always_inline)) {
         constexpr int kRows = decltype(rows)::value;

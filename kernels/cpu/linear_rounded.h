@@ -161,12 +161,10 @@ template <class V>
 void LinearRounded(const LinearJob& job, int unit_begin, int unit_end, float* scratch) {
   const PackedMatrix& w = *job.weight;
   if (!w.roundings.any()) return V::FloatKernels().linear(job, unit_begin, unit_end, scratch);
-  const int count = w.PanelCount();
-  const int units = LinearUnits(w);
   float* totals = scratch + 2 * 16 * kChunk;
   for (int unit = unit_begin; unit < unit_end; ++unit) {
     const Panel& a = w.panels[unit];
-    const Panel& b = w.panels[unit + units < count ? unit + units : unit];
+    const Panel& b = PartnerOf(w, unit);
     for (TilePass pass(job.rows, V::kRoundedTileRows); pass.More(); pass.Next()) {
       const RoundedPiece first{job, a, pass, scratch, totals};
       const RoundedPiece second{job, b, pass, scratch, totals + 16};

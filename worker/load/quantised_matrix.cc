@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "kernels/gguf_blocks.h"
 #include "kernels/grouped_blocks.h"
 
 namespace quire::load {
@@ -201,7 +202,7 @@ float QuantisedMatrix::NumberOf(uint32_t code, int64_t row, int64_t col) const {
     case CodeKind::kE4m3:
       return grouped::E4m3(byte);
     case CodeKind::kE2m1:
-      return 0.5f * static_cast<float>(grouped::TwiceE2m1(byte));
+      return 0.5f * static_cast<float>(kernels::gguf::kE2m1Table[byte & 15u]);
     case CodeKind::kNf4:
       return grouped::kNf4Values[byte & 15u];
     case CodeKind::kFp4:

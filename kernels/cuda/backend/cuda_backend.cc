@@ -15,17 +15,16 @@ namespace {
 constexpr int kKernelRevision = 3;  // raised whenever a change may change bits
 
 // Why inputs cannot be rounded as the program asks; empty: they can, or it asks for none.
-std::string RefuseRoundings(const StepProgram& program) {
+std::string RefuseRoundings(const StepProgram& program, const DeviceProgram& lowered) {
   if (!program.round_activations) return {};
   if (program.dequantize_weights) {
     return "activation dtype w8a8 needs quantised weights; leave --dequantize-weights out";
   }
-  for (const Weight& weight : program.weights) {
-    for (const WeightSource& source : weight.parts) {
-      if (const char* why = WhyNotByCodes(source)) {
-        return "activation dtype w8a8: \"" + weight.name + "\" asks for activations with " + why +
-               ", which have no kernel on this device; use --activation-dtype auto";
-      }
+  for (size_t id = 0; id < program.weights.size(); ++id) {
+    if (const char* why = WhyNotByCodes(program.weights[id], lowered.weights[id])) {
+      return "activation dtype w8a8: \"" + program.weights[id].name +
+             "\" asks for rounded inputs that have no kernel on this device (" + why +
+             "); use --activation-dtype auto";
     }
   }
   return RefuseWithoutRoundings(program);
@@ -41,7 +40,7 @@ class CudaBackend final : public Backend {
     std::string error = CheckProgram(program);
     if (error.empty()) error = Lower(program, lowered);
     if (!error.empty()) return error;
-    if (error = RefuseRoundings(program); !error.empty()) return error;
+    if (error = RefuseRoundings(program, lowered); !error.empty()) return error;
     if (options.kv.type == KvType::kF32) {
       return "keys and values in bfloat16, float16 or fp8 are served, not in float32";
     }

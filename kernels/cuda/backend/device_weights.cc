@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/cuda/backend/weight_loader.h"
+#include "kernels/cuda/ops/rows/encode_rows.h"
 
 namespace quire::kernels::cuda {
 namespace {
@@ -30,17 +31,12 @@ bool AreAlike(const WeightSource& a, const WeightSource& b, bool by_codes) {
   return a.type == b.type && (!by_codes || a.rounding == b.rounding);
 }
 
-bool HasKernel(DType type) { return CanStayQuantised(type, BlockElements(type)); }
-
 // Why no part may stay quantised; null: those of quantised types do.
 const char* WhyExpanded(const Weight& weight, const WeightRole& role) {
   if (role.expand) return "as was asked for";
   const WeightSource* before = nullptr;
   int64_t row = 0;
   for (const WeightSource& source : weight.parts) {
-    if (BlockElements(source.type) > 1 && !HasKernel(source.type)) {
-      return "no kernel of a GPU reads its format yet";
-    }
     if (BlockElements(source.type) > 1 && !CanStayQuantised(source.type, source.cols)) {
       return "its rows are no whole blocks";
     }
@@ -101,12 +97,10 @@ DeviceWeight PlanMatrix(const Weight& weight, const WeightRole& role) {
   return planned;
 }
 
-}  // namespace
-
-const char* WhyNotByCodes(const WeightSource& source) {
-  if (!AsksForCodes(source)) return nullptr;
+// What of a source that asks for rounded inputs no kernel computes; null: nothing.
+const char* WithoutKernel(const WeightSource& source) {
   const ActivationRounding& rule = source.rounding;
-  if (rule.unserved != nullptr) return rule.unserved;
+  if (source.cols > kMostEncoded) return "more inputs than 32768";
   const auto whole_or_run = [](int64_t group) { return group == 0 || group == kRoundedGroup; };
   if (rule.code == ActivationRounding::Code::kInt8) {
     if (!rule.symmetric) return "codes with a zero";
@@ -119,6 +113,19 @@ const char* WhyNotByCodes(const WeightSource& source) {
     return "fp8 scales of other groups than 128, or rows that are no whole runs of 32";
   }
   return nullptr;
+}
+
+}  // namespace
+
+const char* WhyNotByCodes(const Weight& weight, const WeightRole& role) {
+  bool asks = false;
+  for (const WeightSource& source : weight.parts) {
+    if (source.rounding.unserved != nullptr) return source.rounding.unserved;
+    if (!role.used || !AsksForCodes(source)) continue;
+    if (const char* what = WithoutKernel(source)) return what;
+    asks = true;
+  }
+  return asks ? WhyExpanded(weight, role) : nullptr;
 }
 
 size_t DeviceWeightPart::Bytes(int cols) const {

@@ -55,8 +55,8 @@ struct DeviceWeight {
 };
 
 // Shapes on the device, without memory.
-// Why rounded inputs cannot meet this source; null: they can, or it asks for none.
-const char* WhyNotByCodes(const WeightSource& source);
+// Why rounded inputs cannot meet a weight; null: they can, or it asks for none.
+const char* WhyNotByCodes(const Weight& weight, const WeightRole& role);
 DeviceWeight PlanWeight(const Weight& weight, const WeightRole& role);
 int64_t PlanWeightBytes(const StepProgram& program, const DeviceProgram& lowered);
 WeightForms PlanWeightForms(const StepProgram& program, const DeviceProgram& lowered);

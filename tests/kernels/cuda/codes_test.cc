@@ -84,9 +84,6 @@ TEST(CudaCodes, RowsAreEncodedAsTheFormatSays) {
       const Codes expected = Encode(x, as);
       const Codes got = EncodeOnDevice(bed, x, as);
       ASSERT_EQ(got.codes, expected.codes);
-      ASSERT_EQ(memcmp(got.scales.data(), expected.scales.data(), 4 * got.scales.size()) == 0 ||
-                    std::isnan(got.scales[2 * got.scales.size() / 6]),
-                true);
       for (size_t i = 0; i < got.scales.size(); ++i) {
         if (std::isnan(expected.scales[i])) {
           ASSERT_TRUE(std::isnan(got.scales[i])) << i;

@@ -14,6 +14,7 @@ inline constexpr int kCodeRowBytes = kGemmDepth;
 template <bool kInt8, int kTokensOfTile, int kStagesOfRing>
 struct CodesTile : GemmTile<kTokensOfTile, kStagesOfRing> {
   using Base = GemmTile<kTokensOfTile, kStagesOfRing>;
+  using Steps = CodeSteps<Base>;
   static constexpr int kFragments = kGemmRows / 16;
   static constexpr int kWeightBytes = kFragments * kByCodesTileBytes;
   static constexpr int kStageBytes = kWeightBytes + Base::kTokens * kCodeRowBytes;
@@ -25,21 +26,10 @@ struct CodesTile : GemmTile<kTokensOfTile, kStagesOfRing> {
   float chunk[kInt8 ? 1 : Base::kRowFragments][kInt8 ? 1 : Base::kOctets][4];  // of 128 of K
 
   QUIRE_DEVICE void Add(const CodesTile& other) {
-    if constexpr (!kInt8) {
-      Base::Add(other);
-    } else {
-#pragma unroll
-      for (int r = 0; r < Base::kRowFragments; ++r) {
-#pragma unroll
-        for (int o = 0; o < Base::kOctets; ++o) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            float& s = this->sum[r][o][i];
-            s = FloatOfBits(BitsOfFloat(s) + BitsOfFloat(other.sum[r][o][i]));
-          }
-        }
-      }
-    }
+    if constexpr (!kInt8) return Base::Add(other);
+    ForSums(Steps(), [&](int r, int o, int i, float& s, float) {
+      s = FloatOfBits(BitsOfFloat(s) + BitsOfFloat(other.sum[r][o][i]));
+    });
   }
 
   // Rows of 64 bytes; eight rows at one piece meet no bank twice.
@@ -142,9 +132,7 @@ struct CodesTile : GemmTile<kTokensOfTile, kStagesOfRing> {
     }
   }
 
-  using Steps = CodeSteps<Base>;
-
-  // Calls op(sum, chunk, step of x · step of w) for each of a lane's sums.
+  // Calls op(r, o, i, sum, step of x · step of w) for each of a lane's sums.
   template <class Op>
   QUIRE_DEVICE void ForSums(const Steps& steps, const Op& op) {
 #pragma unroll
@@ -153,8 +141,7 @@ struct CodesTile : GemmTile<kTokensOfTile, kStagesOfRing> {
       for (int o = 0; o < Base::kOctets; ++o) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const float c = kInt8 ? 0.0f : chunk[kInt8 ? 0 : r][kInt8 ? 0 : o][i];
-          op(this->sum[r][o][i], c, steps.token[o][i % 2] * steps.weight[r][i / 2]);
+          op(r, o, i, this->sum[r][o][i], steps.token[o][i % 2] * steps.weight[r][i / 2]);
         }
       }
     }
@@ -163,19 +150,20 @@ struct CodesTile : GemmTile<kTokensOfTile, kStagesOfRing> {
   QUIRE_DEVICE void AddChunk(const GemmParams& params, int group) {
     if (HasCodeGroups(params)) {
       ForSums(CodeStepsOf<Base>(params, group),
-              [](float& s, float c, float step) { s = Fma(c, step, s); });
+              [&](int r, int o, int i, float& s, float step) { s = Fma(chunk[r][o][i], step, s); });
     } else {
-      ForSums(Steps(), [](float& s, float c, float) { s = s + c; });
+      ForSums(Steps(), [&](int r, int o, int i, float& s, float) { s = s + chunk[r][o][i]; });
     }
   }
 
   QUIRE_DEVICE void Settle(const GemmParams& params) {
     if constexpr (kInt8) {
-      ForSums(CodeStepsOf<Base>(params, 0), [](float& s, float, float step) {
+      ForSums(CodeStepsOf<Base>(params, 0), [](int, int, int, float& s, float step) {
         s = static_cast<float>(static_cast<int32_t>(BitsOfFloat(s))) * step;
       });
     } else if (!HasCodeGroups(params)) {
-      ForSums(CodeStepsOf<Base>(params, 0), [](float& s, float, float step) { s = s * step; });
+      ForSums(CodeStepsOf<Base>(params, 0),
+              [](int, int, int, float& s, float step) { s = s * step; });
     }
   }
 };

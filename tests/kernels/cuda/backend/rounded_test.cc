@@ -110,35 +110,57 @@ TEST(CudaRoundedPrograms, WhatHasNoKernelIsRefusedByName) {
   const std::unique_ptr<kernels::Backend> backend = MakeDeviceBackend();
   kernels::ProgramOptions options;
   options.kv.type = kernels::KvType::kBF16;
-  const auto refusal = [&](const std::string& name, auto change) {
+  // What is said of a program whose parts of weights `change` has changed.
+  const auto refusal = [&](const std::string& name, const auto& change) {
     const std::unique_ptr<model::Model> model = Load(name);
     if (model == nullptr) return std::string();
     kernels::StepProgram program = model->program;
     program.round_activations = true;
-    change(program);
+    for (auto& weight : program.weights) {
+      for (auto& part : weight.parts) change(part, program);
+    }
     return backend->Refusal(program, options);
   };
-  EXPECT_NE(refusal("gptq-4bit-g64-sym", [](auto&) {}).find("this one asks for none"),
-            std::string::npos);
-  EXPECT_NE(
-      refusal("compressed-w8a8-int8", [](auto& program) { program.dequantize_weights = true; })
-          .find("leave --dequantize-weights out"),
-      std::string::npos);
-  const std::string zeros = refusal("compressed-w8a8-int8", [](auto& program) {
-    for (auto& weight : program.weights) {
-      for (auto& part : weight.parts) part.rounding.symmetric = false;
-    }
-  });
-  EXPECT_NE(zeros.find("codes with a zero, which have no kernel on this device"), std::string::npos)
-      << zeros;
-  EXPECT_NE(refusal("fp8-blocks",
-                    [](auto& program) {
-                      for (auto& weight : program.weights) {
-                        for (auto& part : weight.parts) part.rounding.weight_group = 64;
-                      }
-                    })
-                .find("fp8 scales of other groups than 128"),
-            std::string::npos);
+  using Part = kernels::WeightSource;
+  using Program = kernels::StepProgram;
+  const auto has = [](const std::string& text, const std::string& what) {
+    return text.find(what) != std::string::npos;
+  };
+  EXPECT_PRED2(has, refusal("gptq-4bit-g64-sym", [](Part&, Program&) {}), "this one asks for none");
+  EXPECT_PRED2(has,
+               refusal("compressed-w8a8-int8",
+                       [](Part&, Program& program) { program.dequantize_weights = true; }),
+               "leave --dequantize-weights out");
+  EXPECT_PRED2(has,
+               refusal("compressed-w8a8-int8",
+                       [](Part& part, Program&) { part.rounding.symmetric = false; }),
+               "no kernel on this device (codes with a zero); use");
+  EXPECT_PRED2(has,
+               refusal("fp8-blocks", [](Part& part, Program&) { part.rounding.weight_group = 64; }),
+               "(fp8 scales of other groups than 128");
+  EXPECT_PRED2(has,
+               refusal("fp8-blocks", [](Part& part, Program&) { part.rounding.unserved = "dice"; }),
+               "(dice)");
+}
+
+// Where a matrix has no quantised form, 16-bit products are no substitute: the class's name would
+// be wrong.
+TEST(CudaRoundedPrograms, WhatWouldBeExpandedIsRefused) {
+  const std::unique_ptr<model::Model> model = Load("fp8-blocks");
+  ASSERT_NE(model, nullptr);
+  kernels::StepProgram program = model->program;
+  program.round_activations = true;
+  for (auto& weight : program.weights) {
+    if (weight.parts.size() < 2) continue;
+    weight.parts[0].rows -= 4;
+    weight.parts[1].rows += 4;
+    weight.parts[1].rounding.scale = 0.5f;
+  }
+  kernels::ProgramOptions options;
+  options.kv.type = kernels::KvType::kBF16;
+  const std::string refusal = MakeDeviceBackend()->Refusal(program, options);
+  EXPECT_NE(refusal.find("(a type of weights begins within eight rows)"), std::string::npos)
+      << refusal;
 }
 
 }  // namespace

@@ -189,6 +189,55 @@ TEST(CudaWeightParts, AreWhatTheirSourcesAre) {
   EXPECT_EQ(memcmp(loaded.parts[1].data, floats.data(), 2 * floats.size()), 0);
 }
 
+TEST(CudaWeightParts, CodesMeetRowsOfALimitedWidth) {
+  kernels::test::WeightStore store(5);
+  for (const int64_t cols : {int64_t{32768}, int64_t{32768 + 32}}) {
+    Weight weight = Stack(store, {{DType::kG8, 8}}, cols);
+    WeightRole role = kMatrix;
+    EXPECT_EQ(kernels::cuda::WhyNotByCodes(weight, role), nullptr) << "it asks for none";
+    weight.parts[0].rounding.code = kernels::ActivationRounding::Code::kInt8;
+    const char* why = kernels::cuda::WhyNotByCodes(weight, role);
+    if (cols == 32768) {
+      EXPECT_EQ(why, nullptr);
+    } else {
+      EXPECT_STREQ(why, "more inputs than 32768");
+    }
+  }
+}
+
+// Codes by codes have no place for zeros, and narrow steps are found as weights are loaded.
+TEST(CudaWeightParts, WhatLoadingFindsInBlocks) {
+  kernels::test::WeightStore store(4);
+  const auto load = [](const Weight& weight, bool by_codes, bool& narrow) {
+    kernels::StepProgram program;
+    program.weights.push_back(weight);
+    DeviceProgram lowered;
+    lowered.weights = {kMatrix};
+    lowered.weights[0].by_codes = by_codes;
+    kernels::cuda::emulate::EmulatedRuntime runtime(5, kernels::cuda::emulate::Checks::kNone);
+    kernels::cuda::DeviceHeap heap(runtime);
+    kernels::cuda::DeviceWeights weights;
+    std::string error = weights.Load(program, lowered, {}, runtime, heap);
+    narrow = error.empty() && weights.At(0).parts[0].quantised.narrow_steps;
+    return error;
+  };
+  bool narrow = false;
+  Weight zeros = Stack(store, {{DType::kG8, 16}}, 64);
+  zeros.parts[0].rounding.code = kernels::ActivationRounding::Code::kInt8;
+  const std::string error = load(zeros, true, narrow);
+  EXPECT_NE(error.find("stacked: its codes have zeros"), std::string::npos) << error;
+  EXPECT_EQ(load(zeros, false, narrow), "");
+  const Weight weight = Stack(store, {{DType::kG4, 16}}, 64);
+  ASSERT_EQ(load(weight, false, narrow), "");
+  EXPECT_FALSE(narrow);
+  auto* block = const_cast<std::byte*>(weight.parts[0].data);
+  for (int64_t i = 0; i < weight.parts[0].Bytes(); i += kernels::BlockBytes(DType::kG4)) {
+    std::memset(block + i, 0, 2);  // the lower half of the step
+  }
+  ASSERT_EQ(load(weight, false, narrow), "");
+  EXPECT_TRUE(narrow);
+}
+
 // Checkpoints of other formats stay quantised, too, and compute what they must.
 TEST(CudaQuantisedCheckpoints, StayQuantised) {
   for (const char* name : {"fp8-blocks", "gptq-4bit-g128-v1", "compressed-w8a8-int8",
