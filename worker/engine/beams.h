@@ -23,9 +23,9 @@ struct Beams {
   explicit Beams(BeamSearchOptions options) : search(std::move(options)) {}
 
   BeamSearch search;
-  SamplingParams sampling;                    // for every beam: its best tokens, nothing else
+  SamplingParams sampling;        // for every beam: its best tokens, nothing else
   std::vector<OwnedChoice> rows;  // the beams, in the search's order
-  std::vector<BeamRow> results;               // of this round, by beam
+  std::vector<BeamRow> results;   // of this round, by beam
   size_t results_missing = 0;
   // The beams of the previous round: the step that is being committed may still name them.
   std::vector<OwnedChoice> last_rows;
