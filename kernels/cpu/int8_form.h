@@ -17,6 +17,7 @@
 // Rows, tiles, threads and instruction sets change no bit of it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cpu/formats.h"
@@ -31,6 +32,7 @@ struct Int8Form {
   bool zero = false;       // an integer of each row is taken off every code: G4, G8
   bool is_signed = false;  // codes are signed bytes
   int offset_bits = 0;     // else 2^offset_bits is taken off every code; 0: nothing
+  int word_quads = 0;      // FormFor: quads whose products one word adds up
 
   friend constexpr bool operator==(const Int8Form&, const Int8Form&) = default;
 };
@@ -46,8 +48,39 @@ constexpr Int8Form Int8FormOf(DType type) {
   return form;
 }
 
+// The largest magnitude of a code as a dot product takes it.
+constexpr int LargestCode(DType type) {
+  if (gguf::HasTable(type)) {
+    int largest = 0;
+    for (const int value : gguf::TableOf(type))
+      largest = std::max(largest, std::max(value, -value));
+    return largest;
+  }
+  if (type == DType::kQ8_0 || type == DType::kG8) return 128;
+  if (type == DType::kQ6_K) return 63;
+  if (HasPairs(type)) return HasThirdBit(type) ? 7 : 3;
+  return HasFifthBit(type) ? 31 : 15;
+}
+
+// A quad adds two products to a word of 16 bits, each of them at most 127 times the largest code,
+// or the offset where one is taken off: words wrap around until that has happened.
+constexpr int WordQuads(DType type) {
+  const int largest = Offset(type) > 1 ? Offset(type) : LargestCode(type);
+  const int fit = 32'767 / (2 * 127 * largest);
+  return fit >= 8 ? 8 : fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
+}
+
+// The form as kernels of V are instantiated with it.
+template <class V>
+constexpr Int8Form FormFor(DType type) {
+  Int8Form form = Int8FormOf(type);
+  if (V::kDotsInWords) form.word_quads = WordQuads(type);
+  return form;
+}
+
 // A block of a tile of quantised rows: 8 × [row] words of four q, then for each row dx, dx · Σq,
-// −Σq, and −Σq of the first and of the second 16 k. Blocks of a chunk of K lie one after the other,
+// −Σq, and −Σq of the first and of the second 16 k (kDotsInWords: of them two words, of the k whose
+// products one word adds up). Blocks of a chunk of K lie one after the other,
 // then come the same of the next tile, then the next chunk: a pass over all tiles of a chunk is one
 // stream.
 inline constexpr int kInt8BlockWords = 13;

@@ -23,7 +23,7 @@ template <class V, DType kType, int kRows, int kPanels>
                                         const int32_t* x, float* totals) {
   constexpr int kGroup = std::min(kRows, 4);
   constexpr int kGroups = kRows / kGroup;
-  constexpr Int8Form kForm = Int8FormOf(kType);
+  constexpr Int8Form kForm = FormFor<V>(kType);
   constexpr int kAhead = Int8Prefetch(kType, kRows);
   typename V::F acc[kGroups][kGroup][kPanels];
   Unroll<kGroups>([&](auto g) __attribute__((always_inline)) {
@@ -119,23 +119,14 @@ template <class V, DType kType>
     float* scales = to.Scales(index, local);
     V::Store(scales, s.scale);
     V::Store(scales + 16, s.minimum);
-    for (int h = 0; h < 2; ++h) {
+    for (int h = 0; h < 2 && HasHalves(kType); ++h) {
       V::Store(scales + 32 + 16 * h, s.half[h]);
-      V::Store(scales + 64 + 16 * h, s.half_minimum[h]);
+      if (HasMinimum(kType)) V::Store(scales + 64 + 16 * h, s.half_minimum[h]);
     }
     ForEachQuad<V>([&](int quad) __attribute__((always_inline)) {
       V::Store(to.Codes(index, 8 * local + quad), V::AsFloat(ReadDotCodes<V, kType>(values, quad)));
     });
   }
-}
-
-// The first type of the same form: tiles know codes no more, so that types of one form share them.
-constexpr DType SameForm(DType type) {
-  for (const DType first : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ6_K,
-                            DType::kQ3_K, DType::kQ2_K, DType::kG4, DType::kNVFP4}) {
-    if (Int8FormOf(first) == Int8FormOf(type)) return first;
-  }
-  return type;
 }
 
 // Adds a chunk to totals[row][32] of kRows of the kTile rows of a tile.
@@ -164,11 +155,12 @@ void Int8TileRows(const int32_t* x, const Int8Chunk& chunk, int panel, int block
   });
 }
 
-// Halves need half as many registers again for each row, so that a tile of them goes in two.
+// Halves need half as many registers again for each row, where they are scaled as floats, so that a
+// tile of them goes in two.
 template <class V, Int8Form kForm, int kTile, int kPanels>
 [[gnu::noinline]] void Int8Tile(const int32_t* x, const Int8Chunk& chunk, int panel, int blocks,
                                 float* totals) {
-  constexpr int kFirst = kForm.halves ? (kTile + 1) / 2 : kTile;
+  constexpr int kFirst = kForm.halves && !V::kDotsInWords ? (kTile + 1) / 2 : kTile;
   Int8TileRows<V, kForm, kFirst, kTile, kPanels>(x, chunk, panel, blocks, totals);
   if constexpr (kFirst < kTile) {
     Int8TileRows<V, kForm, kTile - kFirst, kTile, kPanels>(x + kFirst, chunk, panel, blocks,

@@ -21,18 +21,16 @@ void MultiplyInt8Tiles(const LinearJob& job, const TilePass& pass, const Int8Chu
                        const Int8Piece& piece, float* totals) {
   const RowTiles& tiles = pass.tiles;
   const int blocks = static_cast<int>((piece.end - piece.begin) / kBlock);
-  WithInt8Type(SameForm(piece.types[piece.panel]), [&](auto constant) {
-    constexpr DType kType = decltype(constant)::value;
-    if constexpr (SameForm(kType) == kType) {
-      for (int tile = pass.begin, first = pass.BeginRow(); tile < pass.end; ++tile) {
-        const int next = tiles.Begin(tile + 1);
-        const int32_t* x = job.x_int8 + Int8Place(piece.begin, piece.end, job.rows, first);
-        WithRows<V::kInt8TileRows>(next - first, [&](auto count) {
-          Int8Tile<V, Int8FormOf(kType), decltype(count)::value, kPanels>(
-              x, chunk, piece.panel, blocks, totals + (first - pass.BeginRow()) * 32);
-        });
-        first = next;
-      }
+  WithInt8Type(piece.types[piece.panel], [&](auto constant) {
+    constexpr Int8Form kForm = FormFor<V>(decltype(constant)::value);
+    for (int tile = pass.begin, first = pass.BeginRow(); tile < pass.end; ++tile) {
+      const int next = tiles.Begin(tile + 1);
+      const int32_t* x = job.x_int8 + Int8Place(piece.begin, piece.end, job.rows, first);
+      WithRows<V::kInt8TileRows>(next - first, [&](auto count) {
+        Int8Tile<V, kForm, decltype(count)::value, kPanels>(
+            x, chunk, piece.panel, blocks, totals + (first - pass.BeginRow()) * 32);
+      });
+      first = next;
     }
   });
 }

@@ -56,8 +56,15 @@ template <class V>
   word(kInt8Dx) = std::bit_cast<int32_t>(dx);
   word(kInt8DxSum) = std::bit_cast<int32_t>(dx * static_cast<float>(sums[0] + sums[1]));
   word(kInt8Sum) = -(sums[0] + sums[1]);
-  word(kInt8HalfSums) = -sums[0];
-  word(kInt8HalfSums + 1) = -sums[1];
+  if constexpr (V::kDotsInWords) {
+    int32_t halves[2];
+    V::MinusWordSums(bytes, halves);
+    word(kInt8HalfSums) = halves[0];
+    word(kInt8HalfSums + 1) = halves[1];
+  } else {
+    word(kInt8HalfSums) = -sums[0];
+    word(kInt8HalfSums + 1) = -sums[1];
+  }
 }
 
 // Pieces begin … end − 1 of x, a piece being a chunk of K of a tile: piece = chunk · tiles + tile.

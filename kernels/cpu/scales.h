@@ -52,17 +52,21 @@ template <class V, DType kType>
 
 // 2 s + 1 of a half of a grid type, whose scale is s (grid_blocks.h: a byte is GridScaleByte).
 template <class V, DType kType>
-[[gnu::always_inline]] inline typename V::F GridFactor(const std::byte* scales, int half) {
+[[gnu::always_inline]] inline typename V::I GridInteger(const std::byte* scales, int half) {
   const auto one = V::SetInt(1);
   if constexpr (gguf::IsIq1(kType)) {
     const auto bytes = V::LoadUnsignedBytes(scales + (HasHalves(kType) ? 16 * half : 0));
-    return V::ToFloat(V::Or(V::And(V::template ShiftRight<1>(bytes), V::SetInt(14)), one));
+    return V::Or(V::And(V::template ShiftRight<1>(bytes), V::SetInt(14)), one);
   } else {
     const auto bytes = V::LoadUnsignedBytes(scales);
     const auto twice =
         half == 0 ? V::template ShiftLeft<1>(bytes) : V::template ShiftRight<3>(bytes);
-    return V::ToFloat(V::Or(V::And(twice, V::SetInt(30)), one));
+    return V::Or(V::And(twice, V::SetInt(30)), one);
   }
+}
+template <class V, DType kType>
+[[gnu::always_inline]] inline typename V::F GridFactor(const std::byte* scales, int half) {
+  return V::ToFloat(GridInteger<V, kType>(scales, half));
 }
 
 // The zeros of IQ1, 7 or 9, of two eights.

@@ -9,7 +9,8 @@ namespace quire::kernels::cpu {
 
 struct Vec16Int8Avx2 : Vec16Avx2 {
   static constexpr bool kUnsignedCodes = false;
-  static constexpr int kInt8TileRows = 3;
+  static constexpr bool kDotsInWords = true;
+  static constexpr int kInt8TileRows = 4;
   static constexpr int kInt8TilePanels = 1;
   static constexpr int kInt8DirectRows = 4;
   static constexpr int kInt8DirectPairRows = 1;
@@ -18,21 +19,44 @@ struct Vec16Int8Avx2 : Vec16Avx2 {
   static const KernelTable& FloatKernels() { return Avx2Kernels(); }
 
 #define QUIRE_INLINE [[gnu::always_inline]] static inline
-  // Unsigned codes are below 64. Of signed ones the magnitude (up to 128) is multiplied and q takes
-  // the sign: at most 2 · 128 · 127 = 32,512, since no q is −128.
+  // Sums of two products of bytes as words. Of signed codes the magnitude (up to 128) is multiplied
+  // and q takes the sign: at most 2 · 128 · 127 = 32,512, since no q is −128.
   template <bool kSigned>
-  QUIRE_INLINE __m256i DotHalf(__m256i acc, __m256i codes, __m256i q) {
+  QUIRE_INLINE __m256i QuadWordsHalf(__m256i codes, __m256i q) {
     if constexpr (kSigned) {
       q = _mm256_sign_epi8(q, codes);
       codes = _mm256_abs_epi8(codes);
     }
-    const __m256i pairs = _mm256_maddubs_epi16(codes, q);
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    return _mm256_maddubs_epi16(codes, q);
   }
   template <bool kSigned>
-  QUIRE_INLINE I Dot(I acc, I codes, I q) {
-    return {DotHalf<kSigned>(acc.low, codes.low, q.low),
-            DotHalf<kSigned>(acc.high, codes.high, q.high)};
+  QUIRE_INLINE I QuadWords(I codes, I q) {
+    return {QuadWordsHalf<kSigned>(codes.low, q.low), QuadWordsHalf<kSigned>(codes.high, q.high)};
+  }
+  // An addition is kept where it stands: GCC 12 would add all products up at the end, and keep them
+  // in memory until then.
+  QUIRE_INLINE void AddWords(I& sum, I more) {
+    sum.low = _mm256_add_epi16(sum.low, more.low);
+    asm("" : "+x"(sum.low));
+    sum.high = _mm256_add_epi16(sum.high, more.high);
+    asm("" : "+x"(sum.high));
+  }
+  template <int kBits>
+  QUIRE_INLINE I ShiftWordsLeft(I a) {
+    return {_mm256_slli_epi16(a.low, kBits), _mm256_slli_epi16(a.high, kBits)};
+  }
+  // Of each sixteen bytes, what QuadWords and AddWords make of them with codes of −1.
+  QUIRE_INLINE void MinusWordSums(const std::byte* bytes, int32_t (&sums)[2]) {
+    const __m256i q = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
+    const __m256i quads = _mm256_maddubs_epi16(_mm256_set1_epi8(1), q);
+    const __m256i two = _mm256_add_epi16(quads, _mm256_shuffle_epi32(quads, 0x4e));
+    const __m256i all = _mm256_add_epi16(two, _mm256_shuffle_epi32(two, 0xb1));
+    const __m256i minus = _mm256_sub_epi16(_mm256_setzero_si256(), all);
+    sums[0] = _mm256_extract_epi32(minus, 0);
+    sums[1] = _mm256_extract_epi32(minus, 4);
+  }
+  QUIRE_INLINE I DotOfWords(I a, I b) {
+    return {_mm256_madd_epi16(a.low, b.low), _mm256_madd_epi16(a.high, b.high)};
   }
   QUIRE_INLINE I RoundToInt(F x) { return {_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high)}; }
   QUIRE_INLINE I MaxInt(I a, I b) {

@@ -8,6 +8,7 @@ namespace quire::kernels::cpu {
 
 struct Vec16Int8Vnni : Vec16Avx512 {
   static constexpr bool kUnsignedCodes = true;
+  static constexpr bool kDotsInWords = false;
   static constexpr int kInt8TileRows = 6;
   static constexpr int kInt8TilePanels = 2;
   static constexpr int kInt8DirectRows = 16;

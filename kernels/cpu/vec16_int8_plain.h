@@ -12,6 +12,7 @@ namespace quire::kernels::cpu {
 struct Vec16Int8Plain : Vec16Plain {
   // Whether Dot takes signed codes 128 higher, as unsigned bytes.
   static constexpr bool kUnsignedCodes = false;
+  static constexpr bool kDotsInWords = false;  // Int8WordBlock instead of Dot
   static constexpr int kInt8TileRows = 2;
   static constexpr int kInt8TilePanels = 1;
   static constexpr int kInt8DirectRows = 0;
