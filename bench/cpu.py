@@ -9,6 +9,8 @@ import pathlib
 import re
 import subprocess
 
+import record as recording
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / "build" / "bin"
 MODELS = ROOT / ".cache" / "models"
@@ -34,13 +36,17 @@ def quantised(folder, source, kind):
     return to
 
 
-def shape_1b(folder, kind):
-    """Llama-3.2-1B's shape. Q4_K_M is made from Q8_0, which holds the made-up weights nearly as they are."""
-    first = MODELS / "llama-1b-shape" / "model.gguf"
+def shape(folder, name, kind):
+    """A published model's shape. Q4_K_M is made from Q8_0, which holds the made-up weights nearly as they are."""
+    first = MODELS / f"{name.lower()}-shape" / "model.gguf"
     if not first.exists():
-        subprocess.run([BIN / "quire", "make-weights", "--dtype=q4_k", "Llama-3.2-1B", first.parent], check=True)
+        subprocess.run([BIN / "quire", "make-weights", "--dtype=q4_k", name, first.parent], check=True)
     eight = quantised(folder, first, "Q8_0")
     return eight if kind == "Q8_0" else quantised(folder, eight, kind)
+
+
+def shape_1b(folder, kind):
+    return shape(folder, "Llama-3.2-1B", kind)
 
 
 def engine(mode, model, **options):
@@ -58,10 +64,11 @@ def llama_bench(folder, model, flash, prompt, generate, repeats):
     return max(row["avg_ts"] for row in rows)
 
 
-def llama_batched(folder, model, flash, batch, context, tokens):
+def llama_batched(folder, model, flash, batch, context, tokens, copied=False):
+    """With `copied` one prompt is computed, and its cache is copied for each stream."""
     command = [folder / "llama-batched-bench", "-m", model, "-t", os.cpu_count(), "-c", batch * (context + tokens) + 64,
                "-b", 2048, "-ub", 512, "-npp", context, "-ntg", tokens, "-npl", batch, "-fa", "on" if flash else "off",
-               "--output-format", "jsonl"]
+               "--output-format", "jsonl", *(["-pps"] if copied else [])]
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")][-1]["speed_tg"]
 
@@ -81,25 +88,51 @@ def cells(folder, model, small):
     if not small:
         found["prefill 4096"] = (lambda: engine("prefill", model, tokens=4096, repeats=1, warmups=0),
                                  lambda fa: llama_bench(folder, model, fa, 4096, 0, 1))
+        found["decode batch 16 at 4096"] = (
+            lambda: engine("decode", model, batch=16, context=4096, tokens=24, repeats=1, warmups=0, copied=1),
+            lambda fa: llama_batched(folder, model, fa, 16, 4096, 24, copied=True))
     return found
 
 
-def against_peer(folder, model, args, spread):
-    """Every cell in turns, the peer with its better setting of flash attention, the machine's limits beside each."""
-    table = cells(folder, model, args.small)
-    flash = {name: max((0, 1), key=peer) for name, (_, peer) in table.items()}
-    rows = {name: {"quire": [], "llama.cpp": [], "ratio": [], "read GB/s": [], "int8 Gop/s": []} for name in table}
+KEYS = ("quire", "llama.cpp", "ratio", "read GB/s", "int8 Gop/s")
+
+
+def kept(name):
+    """What a run on this commit has measured already, one line for each cell and cycle; and where to write more."""
+    path = ROOT / ".cache" / "bench-cpu" / f"{recording.commit()}.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    lines = path.read_text().splitlines() if path.exists() else []
+    rows = {}
+    for line in map(json.loads, lines):
+        if line["model"] == name:
+            rows.setdefault(line["cell"], []).append(line)
+    return path, rows
+
+
+def against_peer(folder, name, model, args, spread):
+    """Every cell in turns, the peer with its better setting of flash attention, the machine's limits beside each. A run
+    that was cut short goes on where it ended, on the same commit."""
+    path, rows = kept(name)
+    if recording.changed_files():
+        rows = {}
+    table = cells(folder, model, args.small or "8B" in name)  # there 4,096 tokens of prompt take the peer eight minutes
     for cycle in range(args.cycles):
-        for name, (mine, peer) in table.items():
+        for cell, (mine, peer) in table.items():
+            row = rows.setdefault(cell, [])
+            if len(row) > cycle:
+                continue
             limits = probes()
             ours = mine()["tokens_per_second"]
-            theirs = peer(flash[name])
-            for key, value in zip(rows[name], (ours, theirs, ours / theirs, limits["read_gb_per_s"], limits["dot_gop_per_s"])):
-                rows[name][key].append(value)
-            print(f"cycle {cycle + 1}: {model.name} {name}: {ours:.1f} and {theirs:.1f} tokens/s, {ours / theirs:.2f}x; "
+            tried = (row[0]["flash"],) if row else (0, 1)  # the first cycle tries both
+            theirs, flash = max((peer(fa), fa) for fa in tried)
+            values = (ours, theirs, ours / theirs, limits["read_gb_per_s"], limits["dot_gop_per_s"])
+            row.append({"model": name, "cell": cell, "flash": flash, **dict(zip(KEYS, values))})
+            with path.open("a") as file:
+                file.write(json.dumps(row[-1]) + "\n")
+            print(f"cycle {cycle + 1}: {name} {cell}: {ours:.1f} and {theirs:.1f} tokens/s, {ours / theirs:.2f}x; "
                   f"{limits['read_gb_per_s']} GB/s", flush=True)
-    return {name: {**{key: spread(values) for key, values in row.items()}, "llama.cpp flash attention": flash[name]}
-            for name, row in rows.items()}
+    return {cell: {**{key: spread([line[key] for line in row]) for key in KEYS},
+                   "llama.cpp flash attention": row[0]["flash"]} for cell, row in rows.items()}
 
 
 def probes():

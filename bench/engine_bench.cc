@@ -2,10 +2,12 @@
 //
 //   engine_bench --model=PATH --mode=prefill --tokens=512
 //   engine_bench --model=PATH --mode=decode --batch=16 --context=128 --tokens=64
+//   engine_bench --model=PATH --mode=decode --batch=16 --context=4096 --tokens=24 --copied=1
 //   engine_bench --model=PATH --mode=closed --batch=16 --requests=64 --context=32 --tokens=128
 //   engine_bench --model=PATH --mode=hit --context=2000 --tokens=128
 //   engine_bench --model=PATH --mode=gap --batch=8 --context=16000 --budget-ms=200 --seconds=60
 //
+// With --copied=1 a decode run computes one prompt and copies its pages for every other row.
 // With --constrained=N the first N rows of a decode run write JSON, under --schemas=K schemas in
 // turn. With --mixed=1 a closed run's prompts and answers have half to one and a half times that
 // length; with --show=1 the requests of the last repeat are printed too, for others to answer.
@@ -24,6 +26,7 @@
 #include <vector>
 
 #include "bench/constraints/schemas.h"
+#include "bench/copied_context.h"
 #include "bench/flags.h"
 #include "common/check.h"
 #include "common/json/json.h"
@@ -50,6 +53,7 @@ struct Options {
   int32_t requests = 0;
   int32_t mixed = 0;
   int32_t show = 0;
+  int32_t copied = 0;
   int32_t constrained = 0;
   int32_t schemas = 1;
   int32_t mask_threads = 1;
@@ -62,6 +66,8 @@ struct Options {
 // Of the streams in a run of gaps, and of what a chunk of the prompt holds in a sliding window.
 constexpr int kLongestStream = 1024;
 constexpr int kWidestWindow = 4096;
+// Steps in which all but one of the prompts of a run with --copied are taken in, at most.
+constexpr int kCopySteps = 64;
 
 int64_t NowMicros() {
   const auto since = std::chrono::steady_clock::now().time_since_epoch();
@@ -72,7 +78,8 @@ class Bench {
  public:
   Bench(const Options& options, const model::Model& model, kernels::Backend& backend)
       : options_(options), vocab_size_(model.program.vocab_size) {
-    const int length = (options.context + options.tokens) * (options.mixed != 0 ? 2 : 1) + 32;
+    const int length = (options.context + options.tokens) * (options.mixed != 0 ? 2 : 1) + 32 +
+                       (options.copied != 0 ? kCopySteps : 0);
     kernels::KvShape shape = backend.PageShape(model.program, kernels::KvShape{}.block_size);
     for (const auto type : {kernels::KvType::kF32, kernels::KvType::kBF16, kernels::KvType::kF16,
                             kernels::KvType::kFp8}) {
@@ -96,7 +103,9 @@ class Bench {
     }
     program.max_rows = std::max(1, options.batch) + (options.mode == "gap" ? 1 : 0);
     program.max_samples = program.max_rows;
-    program_ = backend.Load(model.program, program);
+    auto loaded = std::make_unique<bench::CopiedContext>(backend.Load(model.program, program));
+    copied_ = loaded.get();
+    program_ = std::move(loaded);
     EngineOptions engine;
     engine.max_model_len = length;
     engine.max_num_seqs = program.max_rows;
@@ -153,6 +162,9 @@ class Bench {
     engine_->Apply(std::move(command), NowMicros());
     return submitted_;
   }
+
+  using Copied = bench::CopiedContext::Mode;
+  void SetCopied(Copied mode) { copied_->Set(mode); }
 
   // The next requests are the first of a run.
   void BeginRun() { in_run_ = 0; }
@@ -214,6 +226,7 @@ class Bench {
   std::mt19937 random_{7};
   StepProgress progress_;
   std::unique_ptr<kernels::LoadedProgram> program_;
+  bench::CopiedContext* copied_ = nullptr;  // program_
   std::unique_ptr<CpuRunner> runner_;
   std::unique_ptr<Engine> engine_;
 };
@@ -230,11 +243,24 @@ double Run(const Options& options, Bench& bench) {
     return options.tokens * 1e6 / static_cast<double>(NowMicros() - begin);
   }
   if (options.mode == "decode") {
-    for (int i = 0; i < options.batch; ++i) bench.Submit(options.context, options.tokens + 1);
+    const int tokens = options.tokens + 1 + (options.copied != 0 ? kCopySteps : 0);
+    for (int i = 0; i < options.batch; ++i) {
+      if (i == 1 && options.copied != 0) {
+        bench.SetCopied(Bench::Copied::kWatch);
+        while (bench.started + bench.refused < 1) bench.Step();
+        bench.SetCopied(Bench::Copied::kCopy);
+      }
+      bench.Submit(options.context, tokens);
+    }
     while (bench.started + bench.refused < options.batch) bench.Step();
+    bench.SetCopied(Bench::Copied::kCompute);
     const int64_t before = bench.outputs;
     const int64_t begin = NowMicros();
-    while (bench.ended + bench.refused < options.batch) bench.Step();
+    const int64_t enough =
+        options.copied != 0 ? int64_t{options.tokens} * options.batch : (int64_t{1} << 62);
+    while (bench.ended + bench.refused < options.batch && bench.outputs - before < enough) {
+      bench.Step();
+    }
     return static_cast<double>(bench.outputs - before) * 1e6 /
            static_cast<double>(NowMicros() - begin);
   }
@@ -404,6 +430,7 @@ int Main(const std::vector<std::string>& args) {
                           {"requests", &options.requests},
                           {"mixed", &options.mixed},
                           {"show", &options.show},
+                          {"copied", &options.copied},
                           {"constrained", &options.constrained},
                           {"schemas", &options.schemas},
                           {"mask-threads", &options.mask_threads},
@@ -426,6 +453,10 @@ int Main(const std::vector<std::string>& args) {
       kernels::MakeCpuBackend({options.threads, options.isa, options.activation_dtype}, error);
   if (backend == nullptr) {
     std::fprintf(stderr, "engine_bench: %s\n", error.c_str());
+    return 2;
+  }
+  if (options.copied != 0 && (options.mode != "decode" || options.repeats + options.warmups > 1)) {
+    std::fprintf(stderr, "engine_bench: --copied=1 needs --mode=decode --repeats=1 --warmups=0\n");
     return 2;
   }
   Bench bench(options, **model, *backend);

@@ -67,7 +67,8 @@ def bench_cpu(args):
     models = {"gemma3-270m Q4_K_M": gemma()}
     if not args.small:
         models |= {f"Llama-3.2-1B's shape, {kind}": cpu.shape_1b(folder, kind) for kind in ("Q4_K_M", "Q8_0")}
-    table = {name: cpu.against_peer(folder, model, args, spread) for name, model in models.items()}
+        models["Llama-3.1-8B's shape, Q4_K_M"] = cpu.shape(folder, "Llama-3.1-8B", "Q4_K_M")
+    table = {name: cpu.against_peer(folder, name, model, args, spread) for name, model in models.items()}
     record("cpu", {"threads": os.cpu_count(), "unit": "tokens/s",
                    "peer": folder.parent.name.replace("build-", "llama.cpp as vendored in llama-cpp-python "),
                    "results": table})

@@ -11,20 +11,23 @@
 
 namespace quire::kernels::cpu {
 
-// scores[row][key] = q · k for two panels of 16 keys, one fma chain over the head.
-template <class V, int kRows>
-void ScorePanels(const AttentionFrame& f, const float* queries, int panel_a, int panel_b,
-                 float* scores) {
-  typename V::F acc[kRows][2];
-  for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = V::Zero();
-  const float* keys[2] = {f.key_panels[panel_a], f.key_panels[panel_b]};
-  MultiplyTile<V, kRows, 2, XLayout<kRows, 1>>(
+// scores[row][key] = q · k for kPanels panels of 16 keys from `panel` on, one fma chain over the
+// head.
+template <class V, int kRows, int kPanels>
+void ScorePanels(const AttentionFrame& f, const float* queries, int panel, float* scores) {
+  typename V::F acc[kRows][kPanels];
+  for (int r = 0; r < kRows; ++r) {
+    for (int p = 0; p < kPanels; ++p) acc[r][p] = V::Zero();
+  }
+  const float* const* keys = f.key_panels + panel;
+  MultiplyTile<V, kRows, kPanels, XLayout<kRows, 1>>(
       acc, queries, f.job->head_dim, [&](int d, int p) __attribute__((always_inline)) {
         return V::Load(keys[p] + d * 16);
       });
   for (int r = 0; r < kRows; ++r) {
-    V::Store(scores + r * kTileKeys + 16 * panel_a, acc[r][0]);
-    V::Store(scores + r * kTileKeys + 16 * panel_b, acc[r][1]);
+    for (int p = 0; p < kPanels; ++p) {
+      V::Store(scores + r * kTileKeys + 16 * (panel + p), acc[r][p]);
+    }
   }
 }
 
@@ -36,11 +39,14 @@ void ScoreTile(const AttentionFrame& f, int tile_key, int begin, int end) {
   for (int tile = 0; tile < tiles.count; ++tile) {
     const int row = tiles.Begin(tile);
     WithRows<V::kTileRows>(tiles.Begin(tile + 1) - row, [&](auto count) {
-      for (int panel = first; panel <= last; panel += 2) {
-        ScorePanels<V, decltype(count)::value>(f, f.queries + row * f.dim, panel,
-                                               std::min(panel + 1, last),
-                                               f.scores + row * kTileKeys);
+      constexpr int kRows = decltype(count)::value;
+      const float* queries = f.queries + row * f.dim;
+      float* scores = f.scores + row * kTileKeys;
+      int panel = first;
+      for (; panel + V::kTilePanels <= last + 1; panel += V::kTilePanels) {
+        ScorePanels<V, kRows, V::kTilePanels>(f, queries, panel, scores);
       }
+      for (; panel <= last; ++panel) ScorePanels<V, kRows, 1>(f, queries, panel, scores);
     });
   }
 }
@@ -73,7 +79,9 @@ void WeighRow(const AttentionFrame& f, int row, int begin, int end) {
   }
   V::Store(sum, total);
   f.span.maximum[row] = fresh;
-  V::StorePartial(f.correction + row, correction, 1);
+  float lanes[16];
+  V::Store(lanes, correction);
+  f.correction[row] = lanes[0];
 }
 
 // out[row][dims of kPanels panels] = out · correction + Σ weight · value over keys [begin, end).
@@ -100,9 +108,12 @@ void AddValues(const AttentionFrame& f, int row, int64_t dim, int begin, int end
 
 template <class V, int kRows>
 void AddAllValues(const AttentionFrame& f, int row, int begin, int end) {
+  constexpr int kPanels = V::kTilePanels;
   int64_t dim = 0;
-  for (; dim + 32 <= f.value_dim; dim += 32) AddValues<V, kRows, 2>(f, row, dim, begin, end);
-  if (dim < f.value_dim) AddValues<V, kRows, 1>(f, row, dim, begin, end);
+  for (; dim + 16 * kPanels <= f.value_dim; dim += 16 * kPanels) {
+    AddValues<V, kRows, kPanels>(f, row, dim, begin, end);
+  }
+  for (; dim < f.value_dim; dim += 16) AddValues<V, kRows, 1>(f, row, dim, begin, end);
 }
 
 // Rows of one register tile whose queries see the same keys go together; at the edges of the causal

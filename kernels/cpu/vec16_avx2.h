@@ -38,13 +38,16 @@ struct Vec16Avx2 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n - first), lane);
   }
   QUIRE_INLINE F LoadPartial(const float* p, int n) {
+    if (n >= 16) return Load(p);
     return {_mm256_maskload_ps(p, Below(n, 0)), _mm256_maskload_ps(p + 8, Below(n, 8))};
   }
   QUIRE_INLINE void Store(float* p, F x) {
     _mm256_storeu_ps(p, x.low);
     _mm256_storeu_ps(p + 8, x.high);
   }
+  // Most panels are whole, and a masked store is slow on AMD.
   QUIRE_INLINE void StorePartial(float* p, F x, int n) {
+    if (n >= 16) return Store(p, x);
     _mm256_maskstore_ps(p, Below(n, 0), x.low);
     _mm256_maskstore_ps(p + 8, Below(n, 8), x.high);
   }
