@@ -69,7 +69,7 @@ bool SuitsInt8(const StepProgram& program) {
 struct Kernels {
   const KernelTable* main = nullptr;
   const KernelTable* int8 = nullptr;
-  const KernelTable* screen = nullptr;  // with `main`, where its activations are float32
+  const KernelTable* screen = nullptr;  // where heads of floats are multiplied in float32
 };
 
 class CpuBackend final : public Backend {
@@ -90,15 +90,15 @@ class CpuBackend final : public Backend {
       std::fprintf(stderr, "step program: %s\n", error.c_str());
       std::abort();
     }
-    return std::make_unique<CpuProgram>(program, options, For(program), Screen(program), pool_);
+    return std::make_unique<CpuProgram>(program, options, For(program), kernels_.screen, pool_);
   }
   int64_t EstimateWeightBytes(const StepProgram& program) const override {
-    return CpuProgram::EstimateWeights(program, Screen(program) != nullptr);
+    return CpuProgram::EstimateWeights(program, kernels_.screen != nullptr);
   }
   int64_t EstimateWorkspaceBytes(const StepProgram& program,
                                  const ProgramOptions& options) const override {
     return CpuProgram::EstimateWorkspace(program, options, pool_.threads(), For(program),
-                                         Screen(program) != nullptr);
+                                         kernels_.screen != nullptr);
   }
   int64_t EstimateSharedBytes(const StepProgram& program,
                               const ProgramOptions& options) const override {
@@ -135,10 +135,6 @@ class CpuBackend final : public Backend {
  private:
   const KernelTable& For(const StepProgram& program) const {
     return kernels_.int8 != nullptr && SuitsInt8(program) ? *kernels_.int8 : *kernels_.main;
-  }
-  // With float32 activations int8 finds the largest logits, and float32 says what they are.
-  const KernelTable* Screen(const StepProgram& program) const {
-    return &For(program) == kernels_.main ? kernels_.screen : nullptr;
   }
   bool IsInt8(const StepProgram& program) const { return For(program).quantise != nullptr; }
   bool Rounds() const { return kernels_.main->round != nullptr; }
@@ -199,7 +195,7 @@ Kernels ChooseKernels(const CpuOptions& options, std::string& error) {
   const std::string& dtype = options.activation_dtype;
   if (dtype == "auto") return {tables.float32, tables.int8, tables.int8};
   if (dtype == "float32") return {tables.float32, nullptr, tables.int8};
-  if (dtype == "int8") return {tables.int8, nullptr};
+  if (dtype == "int8") return {tables.int8, nullptr, tables.int8};
   if (dtype == "w8a8") return {tables.rounded, nullptr, tables.int8};
   if (dtype != "bfloat16") {
     error = "unknown activation dtype '" + dtype + "'; use auto, float32, bfloat16, int8 or w8a8";
