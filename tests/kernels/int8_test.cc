@@ -180,6 +180,62 @@ TEST_P(EveryInt8Format, InfinitiesAndNaNStayInTheirRow) {
 INSTANTIATE_TEST_SUITE_P(Int8, EveryInt8Format, ::testing::ValuesIn(Int8Types()),
                          [](const auto& info) { return std::string(DTypeName(info.param)); });
 
+// The codes of a format's block, and the bytes that make its smallest and its largest codes.
+struct CodeBytes {
+  DType type;
+  size_t begin;
+  size_t count;
+  int low;
+  int high;
+};
+constexpr CodeBytes kCodeBytes[] = {
+    {DType::kQ4_0, 2, 16, 0x00, 0xff},   {DType::kQ4_1, 4, 16, 0x00, 0xff},
+    {DType::kQ5_0, 2, 20, 0x00, 0xff},   {DType::kQ5_1, 4, 20, 0x00, 0xff},
+    {DType::kQ8_0, 2, 32, 0x80, 0x7f},   {DType::kQ2_K, 16, 64, 0x00, 0xff},
+    {DType::kQ3_K, 0, 96, 0x00, 0xff},   {DType::kQ4_K, 16, 128, 0x00, 0xff},
+    {DType::kQ5_K, 16, 160, 0x00, 0xff}, {DType::kQ6_K, 0, 192, 0x00, 0xff},
+    {DType::kIQ4_NL, 2, 16, 0x00, 0xff}, {DType::kIQ4_XS, 8, 128, 0x00, 0xff},
+    {DType::kMXFP4, 1, 16, 0xff, 0x77},
+};
+
+// Every product of a block as large as it can be, of one sign or of both in turns: where sums of
+// products are kept in 16 bits, none may leave them.
+TEST(Int8, TheLargestSumsOfABlock) {
+  constexpr int64_t kColumns = 512;
+  constexpr int kRows = 9;
+  for (const CodeBytes& codes : kCodeBytes) {
+    WeightStore store(29);
+    Weight weight = store.RandomWeight(codes.type, 20, kColumns, 0.1f);
+    WeightSource& source = weight.parts[0];
+    std::vector<std::byte> bytes(source.data, source.data + source.Bytes());
+    for (size_t block = 0; block * BlockBytes(codes.type) < bytes.size(); ++block) {
+      const int value = block % 3 == 0 ? codes.low : codes.high;
+      std::memset(bytes.data() + block * BlockBytes(codes.type) + codes.begin, value, codes.count);
+    }
+    source.data = bytes.data();
+    Product product;
+    product.matrix = Pack(weight, false);
+    const Int8Model model(weight);
+    std::vector<float> x(kRows * kColumns);
+    for (int row = 0; row < kRows; ++row) {
+      for (int64_t k = 0; k < kColumns; ++k) {
+        x[row * kColumns + k] = (row % 3 == 2 ? k : row) % 2 == 0 ? 2.0f : -2.0f;
+      }
+    }
+    for (const KernelTable* kernels : HostInt8Kernels()) {
+      for (const int rows : {1, 2, 4, kRows}) {
+        const std::vector<float> y = product.Run(*kernels, x, rows);
+        for (int row = 0; row < rows; ++row) {
+          const std::vector<float> wanted = model.Run({x.data() + row * kColumns, kColumns});
+          EXPECT_TRUE(SameBits({y.begin() + row * 20, y.begin() + row * 20 + 20}, wanted))
+              << DTypeName(codes.type) << ", " << kernels->name << ", row " << row << " of "
+              << rows;
+        }
+      }
+    }
+  }
+}
+
 // One, three and five blocks of K: less than a chunk, and more by less than one.
 TEST(Int8, RemaindersOfK) {
   for (const DType type : Int8Types()) {
