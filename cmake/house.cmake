@@ -2,6 +2,7 @@
 
 # The instruction set a kernel file is compiled for is the end of its name: gemm_avx2.cc.
 set(QUIRE_ISA_avx2 -mavx2 -mfma -mf16c -mbmi2)
+set(QUIRE_ISA_avxvnni ${QUIRE_ISA_avx2} -mavxvnni)
 set(QUIRE_ISA_avx512 ${QUIRE_ISA_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd -mprefer-vector-width=512
     -Wno-uninitialized)  # GCC 12's own AVX-512 headers read an undefined register on purpose
 set(QUIRE_ISA_avx512vnni ${QUIRE_ISA_avx512} -mavx512vnni)
@@ -75,7 +76,7 @@ endfunction()
 # and the reference kernels, which are not spared, walk the same layouts with the same indices.
 function(quire_apply_isa sources)
   foreach(source ${sources})
-    foreach(isa avx2 avx512 avx512vnni avx512bf16 amx)
+    foreach(isa avx2 avxvnni avx512 avx512vnni avx512bf16 amx)
       if(source MATCHES "_${isa}\\.cc$")
         set(options -O3 ${QUIRE_ISA_${isa}})
         if(QUIRE_SANITIZED AND source MATCHES "_reference_")
@@ -111,7 +112,7 @@ endfunction()
 function(quire_take_plain path name out)
   set(taken)
   foreach(source ${${out}})
-    if(QUIRE_PLAIN_BUILD AND source MATCHES "_(avx2|avx512|avx512vnni|avx512bf16|amx)\\.cc$"
+    if(QUIRE_PLAIN_BUILD AND source MATCHES "_(avx2|avxvnni|avx512|avx512vnni|avx512bf16|amx)\\.cc$"
        AND NOT source MATCHES "_reference_")
       get_filename_component(file ${source} NAME)
       set(source ${QUIRE_PLAIN_BUILD}/CMakeFiles/${name}.dir/${path}/${file}.o)

@@ -155,8 +155,10 @@ Tables TablesOf(const std::string& isa) {
     return {&cpu::ReferenceKernels(), &cpu::ReferenceInt8Kernels(),
             &cpu::ReferenceRoundedKernels()};
   }
-  if (isa == "avx2" || !cpu::HostHas(Isa::kAvx512)) {
-    return {&cpu::Avx2Kernels(), &cpu::Avx2Int8Kernels(), &cpu::Avx2RoundedKernels()};
+  if (isa == "avx2" || isa == "avxvnni" || !cpu::HostHas(Isa::kAvx512)) {
+    const bool vnni = isa != "avx2" && cpu::HostHas(Isa::kAvxVnni);
+    return {&cpu::Avx2Kernels(), vnni ? &cpu::AvxVnniInt8Kernels() : &cpu::Avx2Int8Kernels(),
+            &cpu::Avx2RoundedKernels()};
   }
   // With float32 activations the narrower sets add nothing to AVX-512; integers have its VNNI.
   if (isa == "avx512" || !cpu::HostHas(Isa::kAvx512Vnni)) {
@@ -168,6 +170,7 @@ Tables TablesOf(const std::string& isa) {
 // Why this host has no such instruction set; empty: it has.
 std::string RefuseIsa(const std::string& isa) {
   const std::pair<const char*, Isa> names[] = {{"avx2", Isa::kAvx2},
+                                               {"avxvnni", Isa::kAvxVnni},
                                                {"avx512", Isa::kAvx512},
                                                {"avx512vnni", Isa::kAvx512Vnni},
                                                {"avx512bf16", Isa::kAvx512Bf16}};

@@ -11,6 +11,12 @@ bool HasF16c() {
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
+// The same of AVX-VNNI, which AVX2's registers are enough for.
+bool HasAvxVnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 4)) != 0;
+}
+
 }  // namespace
 
 // The compiler's own look-up reads cpuid and, through xgetbv, what the system saves.
@@ -23,6 +29,8 @@ bool HostHas(Isa isa) {
   switch (isa) {
     case Isa::kAvx2:
       return avx2;
+    case Isa::kAvxVnni:
+      return avx2 && HasAvxVnni();
     case Isa::kAvx512:
       return avx512;
     case Isa::kAvx512Vnni:

@@ -3,7 +3,7 @@
 
 namespace quire::kernels::cpu {
 
-enum class Isa { kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
+enum class Isa { kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kAvx512Bf16 };
 
 // kAvx2 includes FMA and F16C, kAvx512 the F, BW, DQ and VL parts; each needs the system's support
 // for its registers.

@@ -169,6 +169,7 @@ const KernelTable& Avx512Bf16Kernels();
 // The int8 class.
 const KernelTable& ReferenceInt8Kernels();
 const KernelTable& Avx2Int8Kernels();
+const KernelTable& AvxVnniInt8Kernels();
 const KernelTable& Avx512VnniKernels();
 // The class w8a8.
 const KernelTable& ReferenceRoundedKernels();

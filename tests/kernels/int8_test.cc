@@ -26,6 +26,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::vector<const KernelTable*> HostInt8Kernels() {
   std::vector<const KernelTable*> tables = {&ReferenceInt8Kernels(), &Avx2Int8Kernels()};
+  if (HostHas(Isa::kAvxVnni)) tables.push_back(&AvxVnniInt8Kernels());
   if (HostHas(Isa::kAvx512Vnni)) tables.push_back(&Avx512VnniKernels());
   return tables;
 }
