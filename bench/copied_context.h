@@ -68,7 +68,7 @@ class CopiedContext final : public kernels::LoadedProgram {
 
   std::unique_ptr<kernels::LoadedProgram> inner_;
   Mode mode_ = Mode::kCompute;
-  std::vector<std::vector<int32_t>> pages_;  // by group: of the sequence that was computed
+  std::vector<std::vector<int32_t>> pages_;  // by group: what the first sequence has
 };
 
 }  // namespace quire::bench

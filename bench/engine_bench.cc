@@ -415,30 +415,33 @@ int ReportGap(const Options& options, Bench& bench) {
   return 0;
 }
 
+bool ReadFlags(const std::vector<std::string>& args, Options& options) {
+  return bench::ParseFlags("engine_bench", args,
+                           {{"model", &options.model},
+                            {"mode", &options.mode},
+                            {"cpu-isa", &options.isa},
+                            {"activation-dtype", &options.activation_dtype},
+                            {"kv-cache-dtype", &options.kv_cache_dtype},
+                            {"threads", &options.threads},
+                            {"batch", &options.batch},
+                            {"context", &options.context},
+                            {"tokens", &options.tokens},
+                            {"requests", &options.requests},
+                            {"mixed", &options.mixed},
+                            {"show", &options.show},
+                            {"copied", &options.copied},
+                            {"constrained", &options.constrained},
+                            {"schemas", &options.schemas},
+                            {"mask-threads", &options.mask_threads},
+                            {"budget-ms", &options.budget_ms},
+                            {"seconds", &options.seconds},
+                            {"repeats", &options.repeats},
+                            {"warmups", &options.warmups}});
+}
+
 int Main(const std::vector<std::string>& args) {
   Options options;
-  if (!bench::ParseFlags("engine_bench", args,
-                         {{"model", &options.model},
-                          {"mode", &options.mode},
-                          {"cpu-isa", &options.isa},
-                          {"activation-dtype", &options.activation_dtype},
-                          {"kv-cache-dtype", &options.kv_cache_dtype},
-                          {"threads", &options.threads},
-                          {"batch", &options.batch},
-                          {"context", &options.context},
-                          {"tokens", &options.tokens},
-                          {"requests", &options.requests},
-                          {"mixed", &options.mixed},
-                          {"show", &options.show},
-                          {"copied", &options.copied},
-                          {"constrained", &options.constrained},
-                          {"schemas", &options.schemas},
-                          {"mask-threads", &options.mask_threads},
-                          {"budget-ms", &options.budget_ms},
-                          {"seconds", &options.seconds},
-                          {"repeats", &options.repeats},
-                          {"warmups", &options.warmups}}))
-    return 2;
+  if (!ReadFlags(args, options)) return 2;
   const auto model = model::LoadModel(options.model, {.with_text = options.constrained > 0});
   if (!model.ok()) {
     std::fprintf(stderr, "engine_bench: %s\n", StatusMessage(model.status()).c_str());

@@ -52,8 +52,9 @@ constexpr Int8Form Int8FormOf(DType type) {
 constexpr int LargestCode(DType type) {
   if (gguf::HasTable(type)) {
     int largest = 0;
-    for (const int value : gguf::TableOf(type))
-      largest = std::max(largest, std::max(value, -value));
+    for (const int8_t value : gguf::TableOf(type)) {
+      largest = std::max({largest, int{value}, -int{value}});
+    }
     return largest;
   }
   if (type == DType::kQ8_0 || type == DType::kG8) return 128;
@@ -79,8 +80,8 @@ constexpr Int8Form FormFor(DType type) {
 }
 
 // A block of a tile of quantised rows: 8 × [row] words of four q, then for each row dx, dx · Σq,
-// −Σq, and −Σq of the first and of the second 16 k (kDotsInWords: of them two words, of the k whose
-// products one word adds up). Blocks of a chunk of K lie one after the other,
+// −Σq, and −Σq of the first and of the second 16 k (kDotsInWords: a pair of words each, for the k
+// whose products one word adds up). Blocks of a chunk of K lie one after the other,
 // then come the same of the next tile, then the next chunk: a pass over all tiles of a chunk is one
 // stream.
 inline constexpr int kInt8BlockWords = 13;

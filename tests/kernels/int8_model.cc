@@ -108,7 +108,7 @@ void ReadOwnScales(DType type, const std::byte* at, int group, CodeBlock& block)
   } else {
     grouped::ReadNibbles(type, at, 0, q);
   }
-  for (int i = 0; i < 32; ++i) block.code[i] = gguf::kE2m1Table[q[i] & 15u];
+  for (int i = 0; i < 32; ++i) block.code[i] = int{gguf::kE2m1Table[q[i] & 15u]};
   block.own = true;
   for (int h = 0; h < 2; ++h) {
     block.own_scale[h] =
