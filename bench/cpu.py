@@ -64,33 +64,35 @@ def llama_bench(folder, model, flash, prompt, generate, repeats):
     return max(row["avg_ts"] for row in rows)
 
 
-def llama_batched(folder, model, flash, batch, context, tokens, copied=False):
-    """With `copied` one prompt is computed, and its cache is copied for each stream."""
+def llama_batched(folder, model, flash, batch, context, tokens):
     command = [folder / "llama-batched-bench", "-m", model, "-t", os.cpu_count(), "-c", batch * (context + tokens) + 64,
                "-b", 2048, "-ub", 512, "-npp", context, "-ntg", tokens, "-npl", batch, "-fa", "on" if flash else "off",
-               "--output-format", "jsonl", *(["-pps"] if copied else [])]
+               "-pps", "--output-format", "jsonl"]
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")][-1]["speed_tg"]
 
 
 def cells(folder, model, small):
-    """Of one model: name to (ours, the peer's by its flash attention)."""
+    """Of one model: name to (ours, the peer's by its flash attention). Streams have a prompt of their own each, which
+    is computed once and copied, in both engines."""
+    def streams(batch, context):
+        return engine("decode", model, batch=batch, context=context, tokens=24, repeats=1, warmups=0, copied=1)
+
+    def peer_streams(flash, batch, context):
+        return llama_batched(folder, model, flash, batch, context, 24)
+
     found = {
         "prefill 512": (lambda: engine("prefill", model, tokens=512, repeats=1),
                         lambda fa: llama_bench(folder, model, fa, 512, 0, 1)),
         "decode batch 1": (lambda: engine("decode", model, batch=1, tokens=48, repeats=1),
                            lambda fa: llama_bench(folder, model, fa, 0, 48, 1)),
-        "decode batch 4": (lambda: engine("decode", model, batch=4, context=128, tokens=24, repeats=1, warmups=0),
-                           lambda fa: llama_batched(folder, model, fa, 4, 128, 24)),
-        "decode batch 16": (lambda: engine("decode", model, batch=16, context=128, tokens=24, repeats=1, warmups=0),
-                            lambda fa: llama_batched(folder, model, fa, 16, 128, 24)),
+        "decode batch 4": (lambda: streams(4, 128), lambda fa: peer_streams(fa, 4, 128)),
+        "decode batch 16": (lambda: streams(16, 128), lambda fa: peer_streams(fa, 16, 128)),
     }
     if not small:
         found["prefill 4096"] = (lambda: engine("prefill", model, tokens=4096, repeats=1, warmups=0),
                                  lambda fa: llama_bench(folder, model, fa, 4096, 0, 1))
-        found["decode batch 16 at 4096"] = (
-            lambda: engine("decode", model, batch=16, context=4096, tokens=24, repeats=1, warmups=0, copied=1),
-            lambda fa: llama_batched(folder, model, fa, 16, 4096, 24, copied=True))
+        found["decode batch 16 at 4096"] = (lambda: streams(16, 4096), lambda fa: peer_streams(fa, 16, 4096))
     return found
 
 
