@@ -1,8 +1,9 @@
-// A program that computes the prompt of its first sequence and copies that one's pages for all
-// others: streams with long contexts of their own in the time of one prompt. The tokens of a copied
-// step are made up, as its prompts are.
+// A program that computes the prompt of its first sequence and copies its pages for all others:
+// many streams get long contexts in the time of one prompt, each in pages of its own. The tokens of
+// a step that copies are made up.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -39,8 +40,8 @@ class CopiedContext final : public kernels::LoadedProgram {
   int64_t PoolBytes() const override { return inner_->PoolBytes(); }
 
  private:
-  // Copies the pages of all rows that take in prompts, and computes one token for the others'
-  // bookkeeping.
+  // Rows with a part of a prompt get the pages of the first sequence. A step needs a token: the
+  // first row's is computed.
   void Copy(const kernels::StepBatch& batch) {
     std::vector<kernels::PageCopy> copies(batch.copies.begin(), batch.copies.end());
     for (const kernels::BatchRow& row : batch.rows) {

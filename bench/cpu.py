@@ -13,7 +13,8 @@ import record as recording
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / "build" / "bin"
-MODELS = ROOT / ".cache" / "models"
+FOLDER = ROOT / ".cache"
+MODELS = FOLDER / "models"
 KL_WINDOWS = 21  # of 512 tokens; the second half of each is scored
 KL_FORMATS = ("Q4_K_M", "Q8_0", "Q5_K_M", "Q6_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 
@@ -73,8 +74,8 @@ def llama_batched(folder, model, flash, batch, context, tokens):
 
 
 def cells(folder, model, small):
-    """Of one model: name to (ours, the peer's by its flash attention). Streams have a prompt of their own each, which
-    is computed once and copied, in both engines."""
+    """Of one model: name to (ours, the peer's by its flash attention). Both engines compute the prompt of streams once
+    and copy its keys and values, so that each stream has its own."""
     def streams(batch, context):
         return engine("decode", model, batch=batch, context=context, tokens=24, repeats=1, warmups=0, copied=1)
 
@@ -99,24 +100,37 @@ def cells(folder, model, small):
 KEYS = ("quire", "llama.cpp", "ratio", "read GB/s", "int8 Gop/s")
 
 
-def kept(name):
-    """What a run on this commit has measured already, one line for each cell and cycle; and where to write more."""
-    path = ROOT / ".cache" / "bench-cpu" / f"{recording.commit()}.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    lines = path.read_text().splitlines() if path.exists() else []
-    rows = {}
-    for line in map(json.loads, lines):
-        if line["model"] == name:
-            rows.setdefault(line["cell"], []).append(line)
-    return path, rows
+class Kept:
+    """What was measured on this commit and processor, one line for each cell and cycle. A tree with changes keeps
+    nothing: what it measures is not the commit's."""
+    def __init__(self):
+        self.path = None
+        if recording.changed_files():
+            return
+        self.about = {"commit": recording.commit(), "cpu": recording.machine()["cpu"]}
+        self.path = FOLDER / "bench-cpu.jsonl"
+
+    def read(self, name):
+        """Of one model: the lines of each cell."""
+        rows = {}
+        if self.path is None or not self.path.exists():
+            return rows
+        for line in map(json.loads, self.path.read_text().splitlines()):
+            if self.about | {"model": name} == {key: line[key] for key in (*self.about, "model")}:
+                rows.setdefault(line["cell"], []).append(line)
+        return rows
+
+    def add(self, line):
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps(self.about | line) + "\n")
 
 
 def against_peer(folder, name, model, args, spread):
     """Every cell in turns, the peer with its better setting of flash attention, the machine's limits beside each. A run
     that was cut short goes on where it ended, on the same commit."""
-    path, rows = kept(name)
-    if recording.changed_files():
-        rows = {}
+    kept = Kept()
+    rows = kept.read(name)
     table = cells(folder, model, args.small or "8B" in name)  # there 4,096 tokens of prompt take the peer eight minutes
     for cycle in range(args.cycles):
         for cell, (mine, peer) in table.items():
@@ -129,8 +143,7 @@ def against_peer(folder, name, model, args, spread):
             theirs, flash = max((peer(fa), fa) for fa in tried)
             values = (ours, theirs, ours / theirs, limits["read_gb_per_s"], limits["dot_gop_per_s"])
             row.append({"model": name, "cell": cell, "flash": flash, **dict(zip(KEYS, values))})
-            with path.open("a") as file:
-                file.write(json.dumps(row[-1]) + "\n")
+            kept.add(row[-1])
             print(f"cycle {cycle + 1}: {name} {cell}: {ours:.1f} and {theirs:.1f} tokens/s, {ours / theirs:.2f}x; "
                   f"{limits['read_gb_per_s']} GB/s", flush=True)
     return {cell: {**{key: spread([line[key] for line in row]) for key in KEYS},

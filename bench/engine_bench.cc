@@ -253,6 +253,7 @@ double Run(const Options& options, Bench& bench) {
       bench.Submit(options.context, tokens);
     }
     while (bench.started + bench.refused < options.batch) bench.Step();
+    QUIRE_CHECK_MSG(options.copied == 0 || bench.ended == 0, "copied prompts take too many steps");
     bench.SetCopied(Bench::Copied::kCompute);
     const int64_t before = bench.outputs;
     const int64_t begin = NowMicros();

@@ -11,7 +11,7 @@ bool HasF16c() {
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
-// The same of AVX-VNNI, which AVX2's registers are enough for.
+// clang's look-up has no name for it either. It needs no registers but those of AVX2.
 bool HasAvxVnni() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 4)) != 0;

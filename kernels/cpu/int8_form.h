@@ -32,7 +32,7 @@ struct Int8Form {
   bool zero = false;       // an integer of each row is taken off every code: G4, G8
   bool is_signed = false;  // codes are signed bytes
   int offset_bits = 0;     // else 2^offset_bits is taken off every code; 0: nothing
-  int word_quads = 0;      // FormFor: quads whose products one word adds up
+  int word_quads = 0;      // kDotsInWords: quads whose products one word adds up
 
   friend constexpr bool operator==(const Int8Form&, const Int8Form&) = default;
 };
@@ -63,8 +63,9 @@ constexpr int LargestCode(DType type) {
   return HasFifthBit(type) ? 31 : 15;
 }
 
-// A quad adds two products to a word of 16 bits, each of them at most 127 times the largest code,
-// or the offset where one is taken off: words wrap around until that has happened.
+// How many quads a word of 16 bits has room for. A quad adds two products to it, each at most 127
+// times the largest code. Where an offset is taken off, only what is left must fit: words may wrap
+// around before.
 constexpr int WordQuads(DType type) {
   const int largest = Offset(type) > 1 ? Offset(type) : LargestCode(type);
   const int fit = 32'767 / (2 * 127 * largest);
@@ -81,9 +82,8 @@ constexpr Int8Form FormFor(DType type) {
 
 // A block of a tile of quantised rows: 8 × [row] words of four q, then for each row dx, dx · Σq,
 // −Σq, and −Σq of the first and of the second 16 k (kDotsInWords: a pair of words each, for the k
-// whose products one word adds up). Blocks of a chunk of K lie one after the other,
-// then come the same of the next tile, then the next chunk: a pass over all tiles of a chunk is one
-// stream.
+// whose products one word adds up). Blocks of a chunk of K lie one after the other, then come the
+// same of the next tile, then the next chunk: a pass over all tiles of a chunk is one stream.
 inline constexpr int kInt8BlockWords = 13;
 enum Int8Word : int { kInt8Dx = 8, kInt8DxSum = 9, kInt8Sum = 10, kInt8HalfSums = 11 };
 

@@ -26,16 +26,18 @@ template <class V, int kRows, int kPanels, class Function>
   });
 }
 
-// What the sums of a block are multiplied with, of sixteen rows of weights.
+// What the sums of a block are multiplied with, for sixteen rows of weights.
 template <class V>
 struct Int8Scales {
   typename V::F scale;
   typename V::F minimum;  // G4, G8: the zero; Q2_K: dmin
-  typename V::F half[2];  // halves: integers, or floats; kDotsInWords: the bits of an integer twice
-  typename V::F half_minimum[2];  // the same of Q2_K's
+  // Of types with halves: floats of their own (NVFP4, F4_16), or HalfFactor of an integer.
+  typename V::F half[2];
+  typename V::F half_minimum[2];  // Q2_K: HalfFactor of its minima
 };
 
-// An integer scale as the second operand of a block's sum: as a float, or as both words of a lane.
+// An integer as a block's sum is multiplied with it: a float, or with kDotsInWords the bits of two
+// equal words in each lane.
 template <class V>
 [[gnu::always_inline]] inline typename V::F HalfFactor(typename V::I scale) {
   if constexpr (V::kDotsInWords) {

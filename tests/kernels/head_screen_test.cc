@@ -153,6 +153,17 @@ TEST(HeadScreen, TokensAreThoseOfTheWholeProduct) {
   }
 }
 
+// A checkpoint's head is a float one, as a rule, where its layers are multiplied in int8.
+TEST(HeadScreen, WorksBesideInt8Products) {
+  Bed bed(DType::kBF16, 40);
+  for (const std::string& isa : AvailableIsas()) {
+    Machine machine(bed.program, {.threads = 2, .isa = isa, .activation_dtype = "int8"});
+    EXPECT_EQ(machine.WeightBytes(), machine.estimate);
+    ExpectTokensOfTheWholeProduct(machine, 40, isa);
+    EXPECT_GT(machine.ScreenedRows(), 0) << isa;
+  }
+}
+
 // Equal logits, and logits that are one rounding apart: far less than what int8 can tell.
 TEST(HeadScreen, TellsEqualAndNearlyEqualLogitsApart) {
   Bed bed(DType::kF32, 12);
