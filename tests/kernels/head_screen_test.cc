@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/cpu_program.h"
 #include "tests/kernels/harness.h"
 
 namespace quire::kernels::test {
