@@ -20,7 +20,9 @@ class DraftHistory {
   void Add(int64_t drafted, int64_t accepted, int64_t length);
   // The chance that the next draft is right, if those before it are.
   double Chance() const { return right_ / tried_; }
-  bool ProbeDue(int64_t length) const { return length - last_length_ >= kDraftProbeTokens; }
+  // Tokens of the row since it was drafted for.
+  int64_t Since(int64_t length) const { return length - last_length_; }
+  bool ProbeDue(int64_t length) const { return Since(length) >= kDraftProbeTokens; }
 
  private:
   static constexpr double kFade = 0.75;  // of what is known, with each step

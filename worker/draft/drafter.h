@@ -14,6 +14,8 @@
 
 namespace quire {
 
+struct CacheIdentity;
+
 // A row that may be drafted for.
 struct DraftRow {
   uint64_t sequence = 0;            // never used twice
@@ -22,6 +24,7 @@ struct DraftRow {
   uint32_t choice = 0;
   const SamplingParams* sampling = nullptr;  // the noise of its outputs, too
   std::span<const TokenId> prediction;       // what the client expects as its outputs; may be empty
+  const CacheIdentity* cache = nullptr;      // as in Sequence; null: it shares nothing
   int32_t wanted = 0;                        // at most so many
   std::vector<TokenId>* drafts = nullptr;    // empty; the answer
 };
@@ -34,8 +37,14 @@ class Drafter {
   virtual void Propose(std::span<const DraftRow> rows) = 0;
   // The sequence has ended.
   virtual void Forget(uint64_t sequence) = 0;
-  // Microseconds of the engine's thread that a drafted token takes, at most about.
+  // Microseconds of the engine's thread that a drafted token takes, about.
   virtual double TokenMicros() const { return 0; }
+  // The same for what comes before the first draft of a sequence of `length` tokens: reading those
+  // of them that the drafter has not seen.
+  virtual double CatchUpMicros(uint64_t /*sequence*/, int64_t /*length*/) const { return 0; }
+  // Whether a proposal behind a sample that is not known yet takes no time to speak of. Where it
+  // does, a row waits for its last sample before it is proposed for.
+  virtual bool GuessesForFree() const { return true; }
 };
 
 }  // namespace quire

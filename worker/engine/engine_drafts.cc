@@ -13,6 +13,9 @@
 namespace quire {
 namespace {
 
+// The most of a row's time that a probe may take: drafting must never cost more than it can bring.
+constexpr double kProbeShare = 0.02;
+
 // Until so many steps with drafts have been measured, their time is not known and drafts are tried.
 constexpr int64_t kLearningSteps = 8;
 
@@ -59,14 +62,20 @@ void Engine::State::ProposeDrafts() {
     micros += options.drafter->TokenMicros();
     int32_t wanted =
         WorthDrafting(choice.drafted.Chance(), learning ? 0 : micros, options.max_drafts, step);
-    if (wanted == 0 && choice.drafted.ProbeDue(choice.OutputCount())) wanted = 1;
+    if (wanted == 0 && ProbePays(choice, step, micros)) wanted = 1;
     if (wanted == 0) continue;
+    if (choice.samples_in_flight > 0 && !options.drafter->GuessesForFree()) {
+      choice.awaits_sample = true;
+      choice.plain_end = 0;
+      continue;
+    }
     draft_rows.push_back({.sequence = choice.id,
                           .tokens = choice.tokens,
                           .prompt_length = choice.prompt_length,
                           .choice = choice.choice,
                           .sampling = choice.sampling,
                           .prediction = {},
+                          .cache = choice.cache,
                           .wanted = wanted + choice.samples_in_flight,
                           .drafts = &choice.drafts});
     drafting.push_back(&choice);
@@ -84,6 +93,17 @@ void Engine::State::ProposeDrafts() {
     choice->awaits_sample = true;
     choice->plain_end = 0;
   }
+}
+
+// A row for which drafting does not pay tries one draft now and then: after kDraftProbeTokens, or
+// later where its drafter would have much to read for it.
+bool Engine::State::ProbePays(const Choice& choice, const DraftStep& step, double micros) const {
+  if (!choice.drafted.ProbeDue(choice.OutputCount())) return false;
+  const double catch_up =
+      options.drafter->CatchUpMicros(choice.id, static_cast<int64_t>(choice.tokens.size()));
+  if (catch_up <= 0) return true;
+  const double tokens = static_cast<double>(choice.drafted.Since(choice.OutputCount()));
+  return catch_up + micros <= kProbeShare * tokens * step.micros / std::max(1.0, step.tokens);
 }
 
 // Each of these tokens costs a step its time now or later: now it costs no step of its own.

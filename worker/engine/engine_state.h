@@ -85,6 +85,7 @@ struct Engine::State {
   bool LearnsDrafts() const;
   void ProposeDrafts();
   bool ProposeForced(Choice& choice, DraftStep& step, double micros);
+  bool ProbePays(const Choice& choice, const DraftStep& step, double micros) const;
   void CommitDrafted(Choice& choice, const PlannedRow& row, std::span<const SampledToken> samples,
                      int64_t now_us);
   size_t SamplesToTake(const Choice& choice, std::span<const TokenId> drafts,
