@@ -43,6 +43,7 @@ struct WorkerConfig {
   std::string kv_cache_dtype = "auto";
   bool dequantize_weights = false;
   std::string speculative_config;  // JSON; empty: nothing is drafted
+  std::string draft_model;         // its model, found on this machine; empty: as it stands there
 
   bool enable_lora = false;
   int32_t max_loras = 8;

@@ -74,6 +74,7 @@ class WorkerLoader::Steps {
   absl::Status OpenDevice();
   absl::Status OpenModel();
   absl::Status CutModel();
+  absl::Status OpenDrafts();
   absl::Status ChooseContext();
   absl::Status PlanMemory();
   absl::Status PrepareConstraints();
@@ -89,6 +90,8 @@ class WorkerLoader::Steps {
   bool PlansHost() const {
     return device_.gpus.empty() && FindLinkedDevice(config_.device) == nullptr;
   }
+  // Ranks that share one memory, of which the plan is a share.
+  int RanksHere() const { return device_.gpus.empty() ? config_.tensor_parallel_size : 1; }
   void SayPlan() const;
   void SayWeightForms() const;
   StepLimits Limits() const;
@@ -99,6 +102,7 @@ class WorkerLoader::Steps {
   Metrics& metrics_;
   Logger& log_;
   std::unique_ptr<LoadedWorker> worker_;
+  Speculation speculation_;
   int32_t max_model_len_ = 0;
   load::MemoryRequest memory_request_;
   load::MemoryPlan memory_plan_;
@@ -143,6 +147,20 @@ absl::Status WorkerLoader::Steps::CutModel() {
   return absl::OkStatus();
 }
 
+absl::Status WorkerLoader::Steps::OpenDrafts() {
+  QUIRE_ASSIGN_OR_RETURN(speculation_, ParseSpeculation(config_.speculative_config));
+  if (speculation_.num_speculative_tokens > 0 && !worker_->model->program.states.empty()) {
+    return InvalidArgument("--speculative-config: " + config_.model +
+                           " has recurrent layers, whose states cannot step back behind a rejected "
+                           "draft; leave the flag out");
+  }
+  if (speculation_.model.empty()) return absl::OkStatus();
+  QUIRE_ASSIGN_OR_RETURN(
+      worker_->draft_model,
+      DraftModel::Open(config_, speculation_, *worker_->model, *worker_->backend));
+  return absl::OkStatus();
+}
+
 absl::Status WorkerLoader::Steps::ChooseContext() {
   const int32_t context = worker_->model->program.max_positions;
   max_model_len_ = config_.max_model_len == 0 ? context : config_.max_model_len;
@@ -171,6 +189,11 @@ load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
   request.workspace_bytes = worker_->backend->EstimateWorkspaceBytes(program, program_options_);
   request.adapter_bytes =
       MaxLoras(config_) * worker_->backend->EstimateAdapterBytes(program, config_.max_lora_rank);
+  if (worker_->draft_model != nullptr) {
+    request.draft_bytes = worker_->draft_model->FixedBytes() / RanksHere();
+    request.draft_bytes_per_page =
+        worker_->draft_model->BytesPerPage(program_options_.kv) / RanksHere();
+  }
   request.kv = program_options_.kv;
   request.on_gpu = !device_.gpus.empty();
   request.max_num_seqs = config_.engine.max_num_seqs;
@@ -245,6 +268,7 @@ void WorkerLoader::Steps::SayPlan() const {
                             {"weight_bytes", plan.weight_bytes},
                             {"workspace_bytes", plan.workspace_bytes},
                             {"adapter_bytes", plan.adapter_bytes},
+                            {"draft_bytes", plan.draft_bytes},
                             {"kv_bytes", plan.kv_bytes},
                             {"constraint_bytes", plan.constraint_bytes},
                             {"free_bytes", plan.free_bytes},
@@ -352,6 +376,10 @@ absl::Status WorkerLoader::Steps::TakePages(int64_t page_count) {
 
 absl::Status WorkerLoader::Steps::LoadWeights() {
   SayPlan();
+  if (worker_->draft_model != nullptr) {
+    const int64_t pages = memory_plan_.draft_bytes - memory_request_.draft_bytes;
+    QUIRE_RETURN_IF_ERROR(worker_->draft_model->Load(pages * RanksHere(), clock_, log_));
+  }
   if (HasRankGroup(config_)) return StartRanks();
   worker_->rank_metrics->count.Set(1);
   worker_->rank_metrics->ready.Set(1);
@@ -397,17 +425,11 @@ absl::Status WorkerLoader::Steps::BuildEngine() {
   engine.adapters = &worker_->adapters;
   worker_->adapter_metrics = std::make_unique<AdapterMetrics>(worker_->adapters, clock_, metrics_);
   engine.adapter_metrics = worker_->adapter_metrics.get();
-  QUIRE_ASSIGN_OR_RETURN(const Speculation speculation,
-                         ParseSpeculation(config_.speculative_config));
-  if (speculation.num_speculative_tokens > 0 &&
-      std::ranges::any_of(engine.cache_kinds, &CacheKindShape::HoldsStates)) {
-    return InvalidArgument("--speculative-config: " + worker_->hello.served_names.front() +
-                           " has recurrent layers, whose states cannot step back behind a rejected "
-                           "draft; leave the flag out");
-  }
-  worker_->drafter = MakeDrafter(speculation);
+  DraftRunner second;
+  if (worker_->draft_model != nullptr) second = worker_->draft_model->MakeRunner(metrics_);
+  worker_->drafter = MakeDrafter(speculation_, std::move(second));
   engine.drafter = worker_->drafter.get();
-  engine.max_drafts = speculation.num_speculative_tokens;
+  engine.max_drafts = speculation_.num_speculative_tokens;
   worker_->metrics->AddDraftNames(metrics_, worker_->hello.served_names.front(), engine.max_drafts);
   worker_->hello.features = ServedFeatures(engine);
   worker_->engine = std::make_unique<Engine>(engine, *worker_->runner, worker_->progress);
@@ -460,6 +482,7 @@ bool WorkerLoader::Prepare(StartFailure& failure) {
   return steps_->Run({{&Steps::OpenDevice, kExitDeviceUnusable},
                       {&Steps::OpenModel, kExitModelUnusable},
                       {&Steps::CutModel, kExitBadArguments},
+                      {&Steps::OpenDrafts, kExitModelUnusable},
                       {&Steps::ChooseContext, kExitBadArguments},
                       {&Steps::PlanMemory, kExitModelUnusable}},
                      failure);

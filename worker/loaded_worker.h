@@ -22,6 +22,7 @@
 #include "worker/device/device_choice.h"
 #include "worker/device/device_monitor.h"
 #include "worker/draft/speculation.h"
+#include "worker/draft_setup.h"
 #include "worker/engine/adapter_metrics.h"
 #include "worker/engine/engine.h"
 #include "worker/load/memory_plan.h"
@@ -55,7 +56,8 @@ struct LoadedWorker {
   RankGroup* ranks = nullptr;  // the runner, when it is a group
   std::unique_ptr<EngineMetrics> metrics;
   std::unique_ptr<AdapterMetrics> adapter_metrics;
-  std::unique_ptr<Drafter> drafter;  // null: nothing is drafted
+  std::unique_ptr<DraftModel> draft_model;  // null: there is none
+  std::unique_ptr<Drafter> drafter;         // null: nothing is drafted
   std::unique_ptr<Engine> engine;
   WorkerHello hello;  // epoch and worker_id are main's
   ModelMakeup makeup;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/config/run_program.h"
+#include "worker/draft/speculation.h"
 
 namespace quire {
 namespace {
@@ -19,21 +20,22 @@ struct FoundModel {
   std::string served_name;  // what `quire serve` would call it
 };
 
-absl::StatusOr<FoundModel> FindNamedModel(const std::string& name,
+absl::StatusOr<FoundModel> FindNamedModel(const std::string& flag, const std::string& name,
                                           const config::Environment& environment) {
   QUIRE_ASSIGN_OR_RETURN(const config::ProgramOutput output,
                          config::OutputOf(config::SiblingPath("quire"),
                                           {"pull", "--for-worker", "--", name}, environment));
   if (output.exit_code != 0) {
     return absl::NotFoundError(
-        AbslView("--model: " + name + " cannot be pulled; the line before this one says why"));
+        AbslView(flag + ": " + name + " cannot be pulled; the line before this one says why"));
   }
   const size_t first = output.text.find('\n');
   const size_t second = first == std::string::npos ? first : output.text.find('\n', first + 1);
   if (second == std::string::npos) {
     return absl::InternalError(
-        "--model: the quire in this folder is of another version than quire-worker; install both "
-        "together");
+        AbslView(flag +
+                 ": the quire in this folder is of another version than quire-worker; install both "
+                 "together"));
   }
   return FoundModel{output.text.substr(0, first),
                     output.text.substr(first + 1, second - first - 1)};
@@ -52,8 +54,16 @@ bool IsModelName(const std::string& model) {
 }
 
 absl::Status UseNamedModel(const config::Environment& environment, WorkerConfig& settings) {
+  QUIRE_ASSIGN_OR_RETURN(const Speculation speculation,
+                         ParseSpeculation(settings.speculative_config));
+  settings.draft_model = speculation.model;
+  if (IsModelName(settings.draft_model)) {
+    QUIRE_ASSIGN_OR_RETURN(FoundModel draft, FindNamedModel("--speculative-config: model",
+                                                            settings.draft_model, environment));
+    settings.draft_model = std::move(draft.path);
+  }
   if (!IsModelName(settings.model)) return absl::OkStatus();
-  QUIRE_ASSIGN_OR_RETURN(FoundModel found, FindNamedModel(settings.model, environment));
+  QUIRE_ASSIGN_OR_RETURN(FoundModel found, FindNamedModel("--model", settings.model, environment));
   settings.own_arguments.push_back("--model=" + found.path);
   settings.model = std::move(found.path);
   if (settings.served_model_names.empty()) {

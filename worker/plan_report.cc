@@ -163,7 +163,8 @@ double DecodeTokensPerSecond(const PlanReport& report, int64_t rows, int64_t tok
 std::string PlanJson(const PlanReport& report) {
   const load::MemoryPlan& plan = report.plan;
   const load::MemoryRequest& request = report.request;
-  const int64_t left_pages = (plan.kv_bytes + plan.free_bytes) / request.kv.page_bytes;
+  const int64_t each_page = request.kv.page_bytes + request.draft_bytes_per_page;
+  const int64_t left_pages = plan.page_count + plan.free_bytes / each_page;
   json::Object line;
   line["model"] = report.path;
   line["model_id"] = report.model_id;
@@ -185,6 +186,7 @@ std::string PlanJson(const PlanReport& report) {
   }
   line["workspace_bytes"] = plan.workspace_bytes;
   line["adapter_bytes"] = plan.adapter_bytes;
+  line["draft_bytes"] = plan.draft_bytes;
   line["kv_bytes"] = plan.kv_bytes;
   line["constraint_bytes"] = plan.constraint_bytes;
   line["free_bytes"] = plan.free_bytes;

@@ -34,6 +34,9 @@ def constrained(count, seed):
             for i in range(count)]
 
 
+DRAFT_MODEL = '{"method": "draft_model", "model": "demo", "num_speculative_tokens": 4}'
+
+
 async def nothing_shows():
     bodies = requests(12, seed=31) + copying(12, seed=31) + constrained(8, seed=31)
     async with Fleet(workers=1, worker_flags=("--no-forced-tokens",)) as plain:
@@ -50,6 +53,16 @@ async def nothing_shows():
             await kill_at(fleet, fleet.workers[turn % 2], bodies, wanted, k)
         await nothing_is_held(fleet)
         print(f"{accepted:.0f} drafted and {forced:.0f} forced tokens accepted in {len(bodies)} answers")
+
+    # A second model of the very same weights is right about every token whose row draws as it does.
+    async with Fleet(workers=2, worker_flags=(f"--speculative-config={DRAFT_MODEL}", "--no-forced-tokens")) as fleet:
+        same(bodies, await all_of(fleet.router.port, bodies), wanted, "drafted by a model")
+        accepted = sum([await worker.metric(ACCEPTED) for worker in fleet.workers])
+        expect(accepted >= 200, f"drafts of the model were accepted: {accepted}")
+        for turn, k in enumerate((2, 11)):
+            await kill_at(fleet, fleet.workers[turn % 2], bodies, wanted, k)
+        await nothing_is_held(fleet)
+        print(f"{accepted:.0f} tokens of a draft model accepted")
 
 
 def test_answers_are_those_without_speculation_through_kills():

@@ -104,6 +104,22 @@ def test_two_ranks_serve_the_same_in_every_batch_as_threads_and_processes():
     expect(all(answer == answers[0] for answer in answers), answers)
 
 
+def test_a_draft_model_on_the_device_changes_no_token():
+    config = {"method": "draft_model", "model": str(DEMO), "num_speculative_tokens": 4}
+    for flags in ([], ["--tensor-parallel-size=2"]):
+        with serving(f"--speculative-config={json.dumps(config)}", *flags) as (worker, router):
+            answers = [ask(router, p["prompt"], len(p["tokens"])) for p in SERVED]
+            if not flags:
+                expect(answers == [p["tokens"] for p in SERVED], answers)
+            drafted = worker_metric(worker, "quire_worker_draft_tokens_total")
+            accepted = worker_metric(worker, "quire_worker_accepted_draft_tokens_total")
+            expect(drafted >= 8, f"{drafted} tokens were drafted")
+            # One rank is the very same model; two add up in another order.
+            expect(accepted == drafted if not flags else accepted >= 0.8 * drafted, f"{accepted} of {drafted}")
+            worker.signal(signal.SIGTERM)
+            expect(worker.wait() == 0, worker.output())
+
+
 def children(pid):
     return [int(child) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
             for child in (task / "children").read_text().split()]

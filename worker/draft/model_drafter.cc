@@ -45,6 +45,7 @@ void ModelDrafter::Propose(std::span<const DraftRow> rows) {
   ++round_;
   active_.clear();
   sampling_.clear();
+  if (!Works()) return;
   int64_t tokens_left = options_.limits.max_tokens;
   double micros_left = static_cast<double>(options_.max_catch_up_us);
   for (const DraftRow& row : rows) held_[row.sequence].round = round_;
@@ -55,10 +56,21 @@ void ModelDrafter::Propose(std::span<const DraftRow> rows) {
   if (plan_.rows.empty()) return;
   while (!plan_.rows.empty()) {
     Run();
+    if (lost_) return DropAll();
     TakeDrafts();
     PlanNext();
   }
   Settle();
+}
+
+// A device that is back has no rows, and no keys and values.
+bool ModelDrafter::Works() {
+  if (!lost_ && !runner_.Lost()) return true;
+  if (!lost_) DropAll();
+  lost_ = !runner_.Restore();
+  to_retire_.clear();
+  plan_.number = 0;
+  return !lost_;
 }
 
 // Whether the draft model can take the row: its tokens, and as many positions.
@@ -70,8 +82,7 @@ bool ModelDrafter::Prepare(const DraftRow& row, Held& held) {
                                     [vocab_size](TokenId id) { return id >= vocab_size; });
   const bool names = held.checked > 0 || NamesOnlyBelow(*row.sampling, vocab_size);
   held.checked = length;
-  if (unknown != row.tokens.end() || !names ||
-      length + row.wanted > options_.limits.max_model_len) {
+  if (unknown != row.tokens.end() || !names || length >= options_.limits.max_model_len) {
     held.unfit = true;
     ++totals_.unfit;
     Drop(held);
@@ -115,11 +126,13 @@ void ModelDrafter::Begin(const DraftRow& row, Held& held, int64_t& tokens_left,
   }
   if (count <= 0) return;
   const bool catching_up = count < behind;
-  const int64_t end = catching_up ? held.computed + count : length + row.wanted - 1;
+  const int64_t wanted = std::min<int64_t>(row.wanted, options_.limits.max_model_len - length);
+  const int64_t end = catching_up ? held.computed + count : length + wanted - 1;
   if (!MakeRoom(held, end)) return;
   tokens_left -= count;
   micros_left -= times.token_us * static_cast<double>(count);
-  active_.push_back({&row, &held, static_cast<int32_t>(active_.size()), catching_up});
+  active_.push_back({&row, &held, static_cast<int32_t>(active_.size()), static_cast<size_t>(wanted),
+                     catching_up});
   if (plan_.rows.empty()) {
     plan_.retired = std::exchange(to_retire_, {});
     work_ = {};
@@ -152,6 +165,13 @@ void ModelDrafter::Drop(Held& held) {
   held.chain = {};
   held.computed = held.known = 0;
   held.drafts.clear();
+}
+
+void ModelDrafter::DropAll() {
+  for (auto& [sequence, held] : held_) Drop(held);
+  kv_.Clear();
+  kv_.events().Forget();
+  plan_.Clear();
 }
 
 void ModelDrafter::PlanBirth(const Active& active) {
@@ -210,6 +230,8 @@ void ModelDrafter::Run() {
   EncodeStepPlan(plan_, packet_);
   runner_.Launch(packet_, 0);
   runner_.Collect(result_);
+  lost_ = runner_.Lost();
+  if (lost_) return;
   QUIRE_CHECK(result_.number == plan_.number);
   step_time_.Observe(work_, result_.elapsed_us);
   if (work_.prefill_tokens == 0) last_decode_ = work_;
@@ -227,7 +249,7 @@ void ModelDrafter::TakeDrafts() {
     QUIRE_CHECK(sample.sequence == row.sequence);
     const bool drafted = sample.token >= 0 && sample.token < options_.target_vocab_size;
     if (drafted) row.drafts->push_back(sample.token);
-    if (!drafted || row.drafts->size() >= static_cast<size_t>(row.wanted)) sampling_[i] = nullptr;
+    if (!drafted || row.drafts->size() >= sampling_[i]->wanted) sampling_[i] = nullptr;
   }
   std::erase(sampling_, nullptr);
 }

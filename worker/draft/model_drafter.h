@@ -15,6 +15,7 @@
 // 3. A row that has many tokens to catch up with takes max_catch_up_us of a call at most, about,
 //    and has no drafts before it is done. When pages run out, the sequences that were proposed for
 //    the longest time ago give theirs back and begin again.
+// 4. While the runner's device is lost nothing is drafted.
 #pragma once
 
 #include <cstddef>
@@ -96,9 +97,11 @@ class ModelDrafter final : public Drafter {
     const DraftRow* row = nullptr;
     Held* held = nullptr;
     int32_t index = 0;
+    size_t wanted = 0;         // drafts
     bool catching_up = false;  // it computes a part of its tokens and drafts nothing
   };
 
+  bool Works();
   bool Prepare(const DraftRow& row, Held& held);
   void FindCached(const DraftRow& row, Held& held);
   bool MakeRoom(Held& held, int64_t length);
@@ -110,6 +113,7 @@ class ModelDrafter final : public Drafter {
   void PlanNext();
   void Settle();
   void Drop(Held& held);
+  void DropAll();
 
   const ModelDrafterOptions options_;
   Runner& runner_;
@@ -121,6 +125,8 @@ class ModelDrafter final : public Drafter {
   std::unordered_map<uint64_t, Held> held_;  // by sequence
   uint64_t round_ = 0;
   StepWork last_decode_;  // of the last step without prefill
+
+  bool lost_ = false;  // the runner's device
 
   // Of the current call; reused.
   std::vector<Active> active_;      // all rows of the call

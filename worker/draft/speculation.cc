@@ -18,6 +18,8 @@ constexpr std::string_view kMethodKey = "method";
 constexpr std::string_view kCountKey = "num_speculative_tokens";
 constexpr std::string_view kLookupMinKey = "prompt_lookup_min";
 constexpr std::string_view kLookupMaxKey = "prompt_lookup_max";
+constexpr std::string_view kModelKey = "model";
+constexpr std::string_view kRanksKey = "draft_tensor_parallel_size";
 
 // A number of the object, or `value` as it is where the key is missing.
 absl::Status ReadCount(const json::Object& object, std::string_view key, int32_t most,
@@ -50,19 +52,38 @@ absl::Status ReadNgram(const json::Object& object, Speculation& to) {
   return absl::OkStatus();
 }
 
+absl::Status ReadModel(const json::Object& object, Speculation& to) {
+  const json::Value* model = json::Find(object, kModelKey);
+  if (model == nullptr) {
+    return InvalidArgument(std::string(kModelKey) +
+                           ": is missing; give the folder or .gguf file of a smaller model with "
+                           "the same vocabulary");
+  }
+  QUIRE_ASSIGN_OR_RETURN(const std::string_view path, json::AsString(*model, kModelKey));
+  if (path.empty()) return InvalidArgument(std::string(kModelKey) + ": must not be empty");
+  to.model = std::string(path);
+  int32_t ranks = 1;
+  return ReadCount(object, kRanksKey, 1, ranks);
+}
+
 struct Method {
   std::string_view name;
   std::span<const std::string_view> keys;  // besides those that all have
   absl::Status (*read)(const json::Object& object, Speculation& to);
-  std::unique_ptr<Drafter> (*make)(const Speculation& speculation);
+  std::unique_ptr<Drafter> (*make)(const Speculation& speculation, DraftRunner second);
 };
 
 constexpr std::string_view kNgramKeys[] = {kLookupMinKey, kLookupMaxKey};
+constexpr std::string_view kModelKeys[] = {kModelKey, kRanksKey};
 
 constexpr Method kMethods[] = {
     {"ngram", kNgramKeys, ReadNgram,
-     [](const Speculation& speculation) -> std::unique_ptr<Drafter> {
+     [](const Speculation& speculation, DraftRunner) -> std::unique_ptr<Drafter> {
        return std::make_unique<NgramDrafter>(speculation.ngram);
+     }},
+    {"draft_model", kModelKeys, ReadModel,
+     [](const Speculation&, DraftRunner second) -> std::unique_ptr<Drafter> {
+       return std::make_unique<ModelDrafter>(std::move(second.options), *second.runner);
      }},
 };
 
@@ -102,11 +123,12 @@ absl::StatusOr<Speculation> ParseSpeculation(std::string_view text) {
   const json::Limits limits{.max_bytes = kMaxTextBytes, .max_depth = kMaxTextDepth};
   QUIRE_ASSIGN_OR_RETURN(const json::Value value, json::Parse(text, limits));
   QUIRE_ASSIGN_OR_RETURN(const json::Object* object, json::AsObject(value, "its value"));
-  const json::Value* name = json::Find(*object, kMethodKey);
-  if (name == nullptr) {
+  std::string_view wanted = "draft_model";  // as in vLLM, where a model and no method are given
+  if (const json::Value* name = json::Find(*object, kMethodKey)) {
+    QUIRE_ASSIGN_OR_RETURN(wanted, json::AsString(*name, kMethodKey));
+  } else if (json::Find(*object, kModelKey) == nullptr) {
     return InvalidArgument(std::string(kMethodKey) + ": is missing; use one of " + MethodNames());
   }
-  QUIRE_ASSIGN_OR_RETURN(const std::string_view wanted, json::AsString(*name, kMethodKey));
   const Method* method = FindMethod(wanted);
   if (method == nullptr) {
     return InvalidArgument(std::string(kMethodKey) + ": '" + std::string(wanted) +
@@ -123,11 +145,12 @@ absl::StatusOr<Speculation> ParseSpeculation(std::string_view text) {
   return to;
 }
 
-std::unique_ptr<Drafter> MakeDrafter(const Speculation& speculation) {
+std::unique_ptr<Drafter> MakeDrafter(const Speculation& speculation, DraftRunner second) {
   if (speculation.method.empty()) return nullptr;
   const Method* method = FindMethod(speculation.method);
   QUIRE_CHECK(method != nullptr);
-  return method->make(speculation);
+  QUIRE_CHECK(speculation.model.empty() == (second.runner == nullptr));
+  return method->make(speculation, std::move(second));
 }
 
 }  // namespace quire

@@ -11,6 +11,7 @@
 
 #include "common/status.h"
 #include "worker/draft/drafter.h"
+#include "worker/draft/model_drafter.h"
 #include "worker/draft/ngram_drafter.h"
 
 namespace quire {
@@ -19,12 +20,19 @@ struct Speculation {
   std::string method;                  // empty: nothing is drafted
   int32_t num_speculative_tokens = 0;  // at most, for a row in a step
   NgramOptions ngram;
+  std::string model;  // of a second model that drafts: folder or .gguf; empty: there is none
 };
 
 // INVALID_ARGUMENT names the key, and values that work. An empty text means no speculation.
 absl::StatusOr<Speculation> ParseSpeculation(std::string_view text);
 
-// Null where nothing is drafted.
-std::unique_ptr<Drafter> MakeDrafter(const Speculation& speculation);
+// A second model, loaded, as a drafter needs it.
+struct DraftRunner {
+  ModelDrafterOptions options;
+  Runner* runner = nullptr;  // outlives the drafter
+};
+
+// Null where nothing is drafted. `second`: of speculation.model, where that is not empty.
+std::unique_ptr<Drafter> MakeDrafter(const Speculation& speculation, DraftRunner second = {});
 
 }  // namespace quire

@@ -60,8 +60,10 @@ void Engine::State::ProposeDrafts() {
     double micros = times.row_us + times.context_us * static_cast<double>(choice.tokens.size());
     if (ProposeForced(choice, step, micros) || options.drafter == nullptr) continue;
     micros += options.drafter->TokenMicros();
-    int32_t wanted =
-        WorthDrafting(choice.drafted.Chance(), learning ? 0 : micros, options.max_drafts, step);
+    const int64_t outputs = std::min(choice.output_limit, choice.window_end);
+    const int64_t most = std::min<int64_t>(options.max_drafts, outputs - choice.OutputsKnown() - 1);
+    int32_t wanted = WorthDrafting(choice.drafted.Chance(), learning ? 0 : micros,
+                                   static_cast<int32_t>(most), step);
     if (wanted == 0 && ProbePays(choice, step, micros)) wanted = 1;
     if (wanted == 0) continue;
     if (choice.samples_in_flight > 0 && !options.drafter->GuessesForFree()) {

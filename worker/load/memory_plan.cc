@@ -55,13 +55,17 @@ absl::Status DoesNotFit(const MemoryRequest& request, int64_t kv_bytes, int64_t 
 }
 
 absl::Status WeightsDoNotFit(const MemoryRequest& request, int64_t usable) {
-  const int64_t each = request.weight_bytes + request.workspace_bytes + request.adapter_bytes;
+  const int64_t each =
+      request.weight_bytes + request.workspace_bytes + request.adapter_bytes + request.draft_bytes;
   const int64_t workers = request.usable_bytes / std::max<int64_t>(each, 1);
   return absl::ResourceExhaustedError(absl::StrCat(
       "weights need ", BytesText(request.weight_bytes), " and the workspace ",
       BytesText(request.workspace_bytes),
       request.adapter_bytes > 0
           ? absl::StrCat(" and the adapters of --max-loras ", BytesText(request.adapter_bytes))
+          : "",
+      request.draft_bytes > 0
+          ? absl::StrCat(" and the draft model ", BytesText(request.draft_bytes))
           : "",
       " per worker, ", BytesText(usable), " are usable",
       request.limited_by_cgroup ? " by the cgroup's limit" : "",
@@ -99,22 +103,24 @@ absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request) {
   plan.weight_bytes = request.weight_bytes;
   plan.workspace_bytes = request.workspace_bytes;
   plan.adapter_bytes = request.adapter_bytes;
-  const int64_t left =
-      plan.usable_bytes - plan.weight_bytes - plan.workspace_bytes - plan.adapter_bytes;
+  plan.draft_bytes = request.draft_bytes;
+  const int64_t left = plan.usable_bytes - plan.PlannedBytes();
   if (left <= 0) return WeightsDoNotFit(request, plan.usable_bytes);
 
   plan.pages_per_sequence =
       PagesPerSequence(request.kv, request.max_model_len, request.max_num_batched_tokens);
-  const int64_t pages_to_be_had =
-      std::min(request.kv_cache_memory_bytes.value_or(request.on_gpu ? left : left / 2), left) /
-      request.kv.page_bytes;
+  // A page, and what a draft model has beside it.
+  const int64_t each_page = request.kv.page_bytes + request.draft_bytes_per_page;
+  const int64_t most =
+      request.draft_bytes_per_page > 0 ? left / each_page * request.kv.page_bytes : left;
+  const int64_t pages_to_be_had = (request.on_gpu ? left : left / 2) / each_page;
   if (request.kv_cache_memory_bytes.has_value()) {
-    if (*request.kv_cache_memory_bytes > left) {
+    if (*request.kv_cache_memory_bytes > most) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "--kv-cache-memory-bytes ", *request.kv_cache_memory_bytes, " is more than the ",
-          BytesText(left), " left after weights and workspace; ", left, " fits"));
+          BytesText(most), " left after weights and workspace; ", most, " fits"));
     }
-    plan.page_count = pages_to_be_had;
+    plan.page_count = *request.kv_cache_memory_bytes / request.kv.page_bytes;
   } else {
     // Divided first: the product of both limits may be past what an integer holds.
     const int64_t affordable_seqs = pages_to_be_had / plan.pages_per_sequence;
@@ -123,8 +129,9 @@ absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request) {
                           : pages_to_be_had;
   }
   plan.kv_bytes = plan.page_count * request.kv.page_bytes;
+  plan.draft_bytes += plan.page_count * request.draft_bytes_per_page;
   if (plan.page_count < plan.pages_per_sequence) return DoesNotFit(request, plan.kv_bytes, left);
-  const int64_t rest = left - plan.kv_bytes;
+  const int64_t rest = plan.usable_bytes - plan.PlannedBytes();
   if (request.constraint_bytes <= rest) plan.constraint_bytes = request.constraint_bytes;
   plan.free_bytes = rest - plan.constraint_bytes;
   return plan;
@@ -136,6 +143,7 @@ std::string MemoryPlanLine(const MemoryPlan& plan) {
   if (plan.adapter_bytes > 0) {
     absl::StrAppend(&line, ", adapters ", BytesText(plan.adapter_bytes));
   }
+  if (plan.draft_bytes > 0) absl::StrAppend(&line, ", draft model ", BytesText(plan.draft_bytes));
   absl::StrAppend(&line, ", kv cache ", BytesText(plan.kv_bytes), ", grammars ",
                   BytesText(plan.constraint_bytes), ", free ", BytesText(plan.free_bytes));
   return line;
@@ -149,6 +157,10 @@ std::string MemoryPlanText(const MemoryPlan& plan, const MemoryRequest& request)
   absl::StrAppendFormat(&text, "\n  workspace %8s", BytesText(plan.workspace_bytes));
   if (plan.adapter_bytes > 0) {
     absl::StrAppendFormat(&text, "\n  adapters  %8s  at most", BytesText(plan.adapter_bytes));
+  }
+  if (plan.draft_bytes > 0) {
+    absl::StrAppendFormat(&text, "\n  drafts    %8s  a draft model and its pages",
+                          BytesText(plan.draft_bytes));
   }
   absl::StrAppendFormat(&text, "\n  kv cache  %8s  %d pages of %d tokens (%s), %d sequences of %d",
                         BytesText(plan.kv_bytes), plan.page_count, request.kv.block_size,

@@ -2,8 +2,8 @@
 // free memory.
 //
 // Pure functions; the caller brings the sizes and prints the plan.
-// 1. weights + workspace + adapters + kv + constraints + free = usable, ÷ workers; none is
-// negative.
+// 1. weights + workspace + adapters + draft model + kv + constraints + free = usable, ÷ workers;
+// none is negative.
 // 2. The pages hold at least one sequence of max_model_len, so that no accepted request can starve.
 #pragma once
 
@@ -23,6 +23,10 @@ struct MemoryRequest {
   int64_t weight_bytes = 0;     // of one worker, packed
   int64_t workspace_bytes = 0;  // of one worker
   int64_t adapter_bytes = 0;    // of all that may be in memory, of one worker
+  // Of a draft model: weights and workspace, and the pages that it has for each page of the cache,
+  // so that it has room for the same tokens.
+  int64_t draft_bytes = 0;
+  int64_t draft_bytes_per_page = 0;
   kernels::KvLayout kv;
   int64_t max_num_seqs = 64;
   int64_t max_model_len = 0;
@@ -40,6 +44,7 @@ struct MemoryPlan {
   int64_t weight_bytes = 0;
   int64_t workspace_bytes = 0;
   int64_t adapter_bytes = 0;
+  int64_t draft_bytes = 0;  // its pages included
   int64_t kv_bytes = 0;
   int64_t constraint_bytes = 0;  // as requested, or 0: there is no room
   int64_t free_bytes = 0;
@@ -47,7 +52,9 @@ struct MemoryPlan {
   int64_t pages_per_sequence = 0;  // of max_model_len
   bool limited_by_cgroup = false;
 
-  int64_t PlannedBytes() const { return weight_bytes + workspace_bytes + adapter_bytes + kv_bytes; }
+  int64_t PlannedBytes() const {
+    return weight_bytes + workspace_bytes + adapter_bytes + draft_bytes + kv_bytes;
+  }
 };
 
 // The most pages that one sequence of `tokens` holds: all blocks of full groups; of sliding ones
@@ -56,9 +63,9 @@ struct MemoryPlan {
 int64_t PagesPerSequence(const kernels::KvLayout& kv, int64_t tokens, int64_t chunk_tokens);
 
 // KV gets what max_num_seqs sequences of max_model_len need, at most half of what is left after
-// weights, workspace and adapters, on a GPU all of it; or the operator's value. RESOURCE_EXHAUSTED
-// when weights and workspace, or one whole sequence, do not fit, naming the largest setting that
-// does.
+// weights, workspace, adapters and draft model, on a GPU all of it; or the operator's value.
+// RESOURCE_EXHAUSTED when weights and workspace, or one whole sequence, do not fit, naming the
+// largest setting that does.
 absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request);
 
 // "weights 5.78 MB, workspace 29.2 MB, …".

@@ -115,6 +115,15 @@ TEST(SpeculationTest, ReadsWhatVllmReads) {
       R"({"method": "ngram", "num_speculative_tokens": 1, "prompt_lookup_max": 3})");
   ASSERT_TRUE(one.ok());
   EXPECT_EQ(one->ngram.min_tokens, 3);
+  for (const char* text :
+       {R"({"method": "draft_model", "model": "small", "num_speculative_tokens": 3})",
+        R"({"model": "small", "num_speculative_tokens": 3, "draft_tensor_parallel_size": 1})"}) {
+    const auto model = ParseSpeculation(text);
+    ASSERT_TRUE(model.ok()) << StatusMessage(model.status());
+    EXPECT_EQ(model->method, "draft_model");
+    EXPECT_EQ(model->model, "small");
+    EXPECT_EQ(model->num_speculative_tokens, 3);
+  }
   const auto none = ParseSpeculation("");
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(MakeDrafter(*none), nullptr);
@@ -133,6 +142,11 @@ TEST(SpeculationTest, RefusesByNameWithWhatWorks) {
   refused("[]", "its value", "object");
   refused(R"({"num_speculative_tokens": 2})", "method", "ngram");
   refused(R"({"method": "eagle3", "num_speculative_tokens": 2})", "eagle3", "ngram");
+  refused(R"({"method": "draft_model", "num_speculative_tokens": 2})", "model", "same vocabulary");
+  refused(R"({"model": "", "num_speculative_tokens": 2})", "model", "empty");
+  refused(R"({"model": 3, "num_speculative_tokens": 2})", "model", "string");
+  refused(R"({"model": "a", "num_speculative_tokens": 2, "draft_tensor_parallel_size": 2})",
+          "draft_tensor_parallel_size", "1");
   refused(R"({"method": "ngram"})", "num_speculative_tokens", "1 to 32");
   refused(R"({"method": "ngram", "num_speculative_tokens": 33})", "num_speculative_tokens", "32");
   refused(R"({"method": "ngram", "num_speculative_tokens": 0})", "num_speculative_tokens", "32");

@@ -50,6 +50,37 @@ TEST(MemoryPlan, AdaptersAreCountedBeforeThePages) {
       << none.status();
 }
 
+TEST(MemoryPlan, ADraftModelHasPagesForTheSameTokens) {
+  MemoryRequest request = Request();
+  const auto without = PlanMemory(request);
+  request.draft_bytes = 30'000;
+  request.draft_bytes_per_page = 100;
+  const auto with = PlanMemory(request);
+  ASSERT_TRUE(without.ok() && with.ok());
+  EXPECT_EQ(with->draft_bytes, 30'000 + 100 * with->page_count);
+  EXPECT_EQ(with->PlannedBytes() + with->constraint_bytes + with->free_bytes, with->usable_bytes);
+  EXPECT_NE(MemoryPlanText(*with, request).find("drafts"), std::string::npos);
+  EXPECT_NE(MemoryPlanLine(*with).find(", draft model "), std::string::npos);
+  EXPECT_EQ(MemoryPlanLine(*without).find("draft"), std::string::npos);
+  // All that is left for pages is shared: one page more does not fit.
+  const int64_t left = with->usable_bytes - with->weight_bytes - with->workspace_bytes - 30'000;
+  const int64_t pages = left / (request.kv.page_bytes + 100);
+  request.kv_cache_memory_bytes = pages * request.kv.page_bytes;
+  const auto most = PlanMemory(request);
+  ASSERT_TRUE(most.ok()) << most.status();
+  EXPECT_EQ(most->page_count, pages);
+  request.kv_cache_memory_bytes = (pages + 1) * request.kv.page_bytes;
+  const auto more = PlanMemory(request);
+  ASSERT_FALSE(more.ok());
+  EXPECT_NE(StatusMessage(more.status()).find(std::to_string(pages * request.kv.page_bytes)),
+            std::string::npos)
+      << more.status();
+  request.draft_bytes = 600'000;
+  const auto none = PlanMemory(request);
+  ASSERT_FALSE(none.ok());
+  EXPECT_NE(StatusMessage(none.status()).find("the draft model"), std::string::npos);
+}
+
 TEST(PagesPerSequence, CountsFullAndSlidingGroups) {
   EXPECT_EQ(PagesPerSequence(Layout(0), 160, 32), 10);
   EXPECT_EQ(PagesPerSequence(Layout(0), 161, 32), 11);
