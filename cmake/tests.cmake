@@ -169,7 +169,7 @@ set(QUIRE_PLANTED
     worker/scheduler/scheduler_drafts.cc worker/scheduler/scheduler_room.cc worker/scheduler/scheduler_rows.cc worker/kv/kv_cache.cc
     worker/kv/prefix_index.cc worker/runner/row_table.cc
     worker/sample/row_sampler.cc worker/sample/stop_rules.cc worker/rpc/attach_hub.cc
-    worker/rpc/attach_session.cc)
+    worker/rpc/attach_session.cc worker/draft/model_drafter.cc)
 quire_test(worker/planted COMPUTES RELEASE NOT_QUICK MINUTES 0.5 DEPS worker/rpc LIBS quire_engine_sim)
 list(TRANSFORM QUIRE_PLANTED PREPEND ${CMAKE_SOURCE_DIR}/)
 set_source_files_properties(${QUIRE_PLANTED} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

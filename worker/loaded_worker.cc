@@ -90,7 +90,7 @@ class WorkerLoader::Steps {
   bool PlansHost() const {
     return device_.gpus.empty() && FindLinkedDevice(config_.device) == nullptr;
   }
-  // Ranks that share one memory, of which the plan is a share.
+  // Ranks that share one memory: the plan is the share of one.
   int RanksHere() const { return device_.gpus.empty() ? config_.tensor_parallel_size : 1; }
   void SayPlan() const;
   void SayWeightForms() const;

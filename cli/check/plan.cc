@@ -30,7 +30,11 @@ constexpr std::string_view kForwarded[] = {"allowed-model-root",
                                            "activation-dtype",
                                            "dtype",
                                            "tensor-parallel-size",
-                                           "rank-backend"};
+                                           "rank-backend",
+                                           "enable-lora",
+                                           "max-loras",
+                                           "max-lora-rank",
+                                           "speculative-config"};
 
 struct ForwardedFlag {
   std::string name;

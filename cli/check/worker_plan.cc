@@ -99,6 +99,8 @@ absl::StatusOr<WorkerPlan> ParseWorkerPlan(const std::string& json_line) {
   plan.usable_bytes = read.Int("usable_bytes");
   plan.weight_bytes = read.Int("weight_bytes");
   plan.workspace_bytes = read.Int("workspace_bytes");
+  plan.adapter_bytes = read.Int("adapter_bytes");
+  plan.draft_bytes = read.Int("draft_bytes");
   plan.kv_bytes = read.Int("kv_bytes");
   plan.constraint_bytes = read.Int("constraint_bytes");
   plan.free_bytes = read.Int("free_bytes");
@@ -147,6 +149,13 @@ std::string WorkerPlanText(const WorkerPlan& plan) {
   }
   if (!plan.quantisation.empty()) Append(out, "", plan.quantisation);
   Append(out, "  workspace", BytesText(static_cast<double>(plan.workspace_bytes)));
+  if (plan.adapter_bytes > 0) {
+    Append(out, "  adapters", "at most " + BytesText(static_cast<double>(plan.adapter_bytes)));
+  }
+  if (plan.draft_bytes > 0) {
+    Append(out, "  drafts",
+           BytesText(static_cast<double>(plan.draft_bytes)) + " of a draft model and its pages");
+  }
   Append(out, "  kv cache",
          BytesText(static_cast<double>(plan.kv_bytes)) + ", " + std::to_string(plan.page_count) +
              " pages of " + std::to_string(plan.block_size) + " tokens");

@@ -28,7 +28,7 @@ struct WorkerPlan {
   int64_t max_num_seqs = 0;
   int64_t block_size = 0;
   int64_t usable_bytes = 0, weight_bytes = 0, workspace_bytes = 0, kv_bytes = 0;
-  int64_t constraint_bytes = 0, free_bytes = 0;
+  int64_t adapter_bytes = 0, draft_bytes = 0, constraint_bytes = 0, free_bytes = 0;
   int64_t expert_bytes = 0, step_weight_bytes = 0;  // of a mixture; 0: it is none
   int64_t cache_bytes_per_token = 0;                // in layers without a window
   int64_t head_bytes_per_token = 0;  // of a cache of latents: what its heads would take; else 0

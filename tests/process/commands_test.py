@@ -208,13 +208,25 @@ def test_plan_tells_what_fits_and_what_would():
         expect(part in out, (part, out))
     code, out, err = quire("plan", DEMO, "--json", "--memory=64MiB", "--bandwidth=100GB", "--threads=1")
     plan = json.loads(out)
-    parts = ("weight_bytes", "workspace_bytes", "kv_bytes", "constraint_bytes", "free_bytes")
-    expect(sum(plan[p] for p in parts) == plan["usable_bytes"] == 64 << 20, plan)
+    parts = ("weight_bytes", "workspace_bytes", "draft_bytes", "kv_bytes", "constraint_bytes", "free_bytes")
+    expect(sum(plan[p] for p in parts) == plan["usable_bytes"] == 64 << 20 and plan["draft_bytes"] == 0, plan)
     expect(plan["read_bytes_per_second"] == 100e9 and not plan["bandwidth_is_measured"], plan)
     # What it says fits is what a worker takes; one token more is refused.
     largest = plan["largest_context"]
     code, out, err = quire("plan", DEMO, "--json", "--memory=64MiB", "--threads=1", f"--max-model-len={largest}")
     expect(code == 0 and json.loads(out)["max_model_len"] == largest, err)
+    drafts = json.dumps({"method": "draft_model", "model": "demo", "num_speculative_tokens": 4})
+    code, out, err = quire("plan", DEMO, "--json", "--memory=64MiB", "--bandwidth=100GB", "--threads=1", f"--speculative-config={drafts}")
+    expect(code == 0, err)
+    both = json.loads(out)
+    shown = quire("plan", DEMO, "--enable-lora", f"--speculative-config={drafts}")[1]
+    expect("adapters" in shown and "of a draft model and its pages" in shown, shown)
+    expect(sum(both[p] for p in parts) == 64 << 20, both)
+    expect(both["draft_bytes"] == both["weight_bytes"] + both["workspace_bytes"] + both["kv_bytes"], f"the same model twice: {both}")
+    for model, what in (("/nope", "no such model"), (str(DEMO / "README.md"), "GGUF")):
+        drafts = json.dumps({"method": "draft_model", "model": model, "num_speculative_tokens": 4})
+        code, out, err = quire("plan", DEMO, f"--speculative-config={drafts}")
+        expect(code == 3 and what in err and "--speculative-config: model" in err and len(err.splitlines()) == 1, (code, err))
     # Pages by type: fp8 has a byte for each element and four for each token and head of K and of V.
     plans = {}
     for dtype in ("auto", "float32", "bfloat16", "float16", "fp8"):

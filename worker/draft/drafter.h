@@ -23,6 +23,7 @@ struct DraftRow {
   int32_t prompt_length = 0;
   uint32_t choice = 0;
   const SamplingParams* sampling = nullptr;  // the noise of its outputs, too
+  std::span<const TokenId> end_ids;          // as in Sequence
   std::span<const TokenId> prediction;       // what the client expects as its outputs; may be empty
   const CacheIdentity* cache = nullptr;      // as in Sequence; null: it shares nothing
   int32_t wanted = 0;                        // at most so many

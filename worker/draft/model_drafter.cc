@@ -1,9 +1,11 @@
 #include "worker/draft/model_drafter.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 
 namespace quire {
 namespace {
@@ -93,8 +95,9 @@ bool ModelDrafter::Prepare(const DraftRow& row, Held& held) {
   // computed in any case: its logits are the first draft's.
   int64_t computed = std::min(held.computed, held.known);
   while (computed >= held.known && computed < std::min(held.computed, length - 1) &&
-         row.tokens[static_cast<size_t>(computed)] ==
-             held.drafts[static_cast<size_t>(computed - held.known)]) {
+         (row.tokens[static_cast<size_t>(computed)] ==
+              held.drafts[static_cast<size_t>(computed - held.known)] ||
+          QUIRE_BUG(keys_of_rejected_drafts_count))) {
     ++computed;
   }
   held.computed = std::min(computed, length - 1);
@@ -157,7 +160,7 @@ bool ModelDrafter::MakeRoom(Held& held, int64_t length) {
   return true;
 }
 
-// It is looked up and computed anew when it is proposed for again.
+// When it is proposed for again it begins with a look-up.
 void ModelDrafter::Drop(Held& held) {
   kv_.Close(held.chain);
   if (!held.blocks.kinds.empty()) kv_.Release(held.blocks);
@@ -181,9 +184,13 @@ void ModelDrafter::PlanBirth(const Active& active) {
   birth.sequence = row.sequence;
   birth.choice = row.choice;
   birth.prompt_length = row.prompt_length;
+  if (QUIRE_BUG(draft_noise_of_the_position_before)) ++birth.prompt_length;
   birth.sampling = *row.sampling;
   birth.sampling.logprobs = birth.sampling.prompt_logprobs = 0;
   birth.sampling.stop_token_ids.clear();
+  std::ranges::copy_if(row.end_ids, std::back_inserter(birth.end_ids), [this](TokenId id) {
+    return id >= 0 && id < options_.limits.vocab_size;
+  });
   int32_t group = 0;
   for (size_t kind = 0; kind < options_.kinds.size(); ++kind) {
     const KindBlocks& table = active.held->blocks.kinds[kind];
@@ -254,7 +261,7 @@ void ModelDrafter::TakeDrafts() {
   std::erase(sampling_, nullptr);
 }
 
-// Each row that wants more computes its last draft.
+// Each row that still needs drafts computes its last one.
 void ModelDrafter::PlanNext() {
   for (Active* const active : sampling_) {
     Held& held = *active->held;
@@ -274,7 +281,8 @@ void ModelDrafter::Settle() {
   for (const Active& active : active_) {
     Held& held = *active.held;
     held.drafts.assign(active.row->drafts->begin(), active.row->drafts->end());
-    const int64_t settled = std::min(held.computed, held.known - 1);
+    int64_t settled = std::min(held.computed, held.known - 1);
+    if (QUIRE_BUG(draft_model_window_moves_too_far)) settled = std::max(settled, held.known + 1);
     kv_.Publish(held.chain, held.blocks, active.row->tokens, settled);
     kv_.FreeBehindWindow(held.blocks, settled);
     to_retire_.push_back(active.index);

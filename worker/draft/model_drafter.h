@@ -8,8 +8,8 @@
 // its runner only during a call of Propose.
 //
 // Invariants:
-// 1. Of a sequence, the keys and values of its first `computed` tokens are in its blocks; those
-//    behind its known tokens are its last drafts', and count only where these became its tokens.
+// 1. The blocks of a sequence hold the keys and values of its first `computed` tokens. Behind its
+//    known tokens these are its last drafts, and count only where they became its tokens.
 // 2. Blocks are published only from tokens that are the sequence's for good, and are not written
 //    again.
 // 3. A row that has many tokens to catch up with takes max_catch_up_us of a call at most, about,

@@ -76,6 +76,7 @@ void Engine::State::ProposeDrafts() {
                           .prompt_length = choice.prompt_length,
                           .choice = choice.choice,
                           .sampling = choice.sampling,
+                          .end_ids = choice.end_ids,
                           .prediction = {},
                           .cache = choice.cache,
                           .wanted = wanted + choice.samples_in_flight,

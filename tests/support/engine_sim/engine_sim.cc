@@ -7,6 +7,7 @@
 #include "common/log/log.h"
 #include "common/metrics/metrics.h"
 #include "common/runtime/virtual_background.h"
+#include "tests/support/tag_draft_model.h"
 #include "tests/support/tag_grammar.h"
 #include "tests/support/tag_runner.h"
 #include "worker/constrain/constraint_compiler.h"
@@ -168,8 +169,27 @@ class Worker {
     return options;
   }
   Drafter* ADrafter() {
+    const Scenario& scenario = shared_.scenario;
+    if (scenario.draft_pages > 0) {
+      draft_model_ = ADraftModel(scenario.draft_pages, nullptr);
+      const auto unhurried = [](ModelDrafterOptions& options) {
+        options.limits.max_tokens = options.limits.max_model_len;
+        options.max_catch_up_us = 1'000'000'000;
+      };
+      checked_drafter_ = std::make_unique<test::CheckedDrafter>(
+          *draft_model_->drafter, [this, unhurried] { return ADraftModel(4096, unhurried); },
+          [this] { shared_.Violate("a proposal depends on more than its row"); });
+      return checked_drafter_.get();
+    }
     if (shared_.scenario.wrong_drafts > 0) return &shared_.guesses;
     return &lookups_;
+  }
+  std::unique_ptr<test::TagDraftModel> ADraftModel(
+      int64_t pages, const std::function<void(ModelDrafterOptions&)>& change) {
+    const uint64_t other = shared_.scenario.other_draft_model ? 1 : 0;
+    return std::make_unique<test::TagDraftModel>(
+        shared_.scenario.engine, pages, change,
+        [other](uint64_t seed) { return seed % kSalts + other * kSalts; });
   }
   WorkerHello Hello(uint64_t epoch) {
     EngineOptions engine = shared_.scenario.engine;
@@ -236,11 +256,25 @@ class Worker {
     sum_.discarded_tokens += record.usage.discarded_tokens;
     sum_.draft_tokens += record.usage.draft_tokens;
     sum_.accepted_draft_tokens += record.usage.accepted_draft_tokens;
+    JudgeDrafts(record);
     if (record.reason == EndReason::kUnspecified || record.choices == 0 ||
         record.request_id.empty() ||
         std::min({record.queue_us, record.prefill_us, record.decode_us}) < 0) {
       shared_.Violate("a record is not whole");
     }
+  }
+
+  // A draft model that is the model itself is right, except behind an end.
+  void JudgeDrafts(const AttemptRecord& record) {
+    const Scenario& scenario = shared_.scenario;
+    const bool same = scenario.draft_pages > 0 && !scenario.other_draft_model;
+    if (!same || !record.adapter.empty() || record.constraint.kind != ConstraintKind::kNone) return;
+    const uint64_t behind_ends =
+        uint64_t{record.choices} * static_cast<uint64_t>(scenario.engine.max_drafts);
+    if (record.usage.accepted_draft_tokens + behind_ends >= record.usage.draft_tokens) return;
+    shared_.Violate("the model itself drafted " + std::to_string(record.usage.draft_tokens) +
+                    " tokens, of which " + std::to_string(record.usage.accepted_draft_tokens) +
+                    " were right");
   }
 
   void Count() {
@@ -260,6 +294,11 @@ class Worker {
     coverage.Add("accepted of the forced", totals.accepted_forced_tokens);
     coverage.Add("drafted", totals.draft_tokens);
     coverage.Add("accepted of the drafted", totals.accepted_draft_tokens);
+    if (checked_drafter_ != nullptr) {
+      coverage.Add("proposals compared", checked_drafter_->compared());
+      coverage.Add("draft model's evictions", draft_model_->drafter->totals().evictions);
+      coverage.Add("draft model's hits", draft_model_->drafter->totals().cached_tokens);
+    }
     coverage.Add("records", records_);
     coverage.Add("lost with their router",
                  totals.choices_ended[static_cast<size_t>(EndReason::kRouterLost)]);
@@ -275,6 +314,8 @@ class Worker {
   const AdapterTable adapters_;
   test::TagRunner runner_;
   NgramDrafter lookups_{{.min_tokens = 1, .max_tokens = 3}};
+  std::unique_ptr<test::TagDraftModel> draft_model_;
+  std::unique_ptr<test::CheckedDrafter> checked_drafter_;
   Engine engine_;
   VirtualEngineDriver driver_;
   NullLogger log_;

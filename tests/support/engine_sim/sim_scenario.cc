@@ -243,6 +243,11 @@ void DrawDrafts(Scenario& scenario) {
   if (draw.OneIn(4)) return;
   scenario.engine.max_drafts = static_cast<int32_t>(draw.From(1, 6));
   scenario.wrong_drafts = draw.OneIn(8) ? 0 : static_cast<uint64_t>(draw.From(2, 9));
+  const bool states =
+      std::ranges::any_of(scenario.engine.cache_kinds, &CacheKindShape::HoldsStates);
+  if (states || !draw.OneIn(3)) return;
+  scenario.draft_pages = draw.From(20, 400);
+  scenario.other_draft_model = draw.OneIn(2);
 }
 
 // The same.

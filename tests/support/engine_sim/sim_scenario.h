@@ -70,7 +70,9 @@ struct Scenario {
   uint64_t seed = 0;
   EngineOptions engine;
   int max_in_flight = 1;
-  uint64_t wrong_drafts = 0;  // with engine.max_drafts: one guess in so many; 0: it looks up
+  uint64_t wrong_drafts = 0;       // with engine.max_drafts: one guess in so many; 0: it looks up
+  int64_t draft_pages = 0;         // of a draft model, which is the model itself; 0: there is none
+  bool other_draft_model = false;  // it is another model
   int routers = 1;
   std::vector<FollowPlan> follows;  // by router
   size_t max_unsent_hashes = 0;     // of events, by router

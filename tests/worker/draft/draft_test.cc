@@ -24,7 +24,9 @@ Tokens Propose(Drafter& drafter, const Tokens& tokens, int32_t prompt_length, in
                      .prompt_length = prompt_length,
                      .choice = 0,
                      .sampling = &sampling,
+                     .end_ids = {},
                      .prediction = prediction,
+                     .cache = nullptr,
                      .wanted = wanted,
                      .drafts = &drafts};
   drafter.Propose({&row, 1});
