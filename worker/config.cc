@@ -122,10 +122,10 @@ void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
               .help = "Keep what has been computed and share it between requests that begin alike.",
               .target = &c.engine.prefix_caching});
   schema.Add({.name = "speculative-config",
-              .help =
-                  "Draft tokens ahead and verify several in one step, as JSON: method (ngram or "
-                  "draft_model), num_speculative_tokens, and the method's own keys; answers stay "
-                  "the same.",
+              .help = "Draft tokens ahead and verify several in one step, as JSON: method (ngram, "
+                      "draft_model or layer_skip), num_speculative_tokens, and the method's own "
+                      "keys; answers stay "
+                      "the same.",
               .target = &c.speculative_config,
               .value_name = "JSON",
               .default_text = "nothing is drafted"});

@@ -42,8 +42,9 @@ struct WorkerConfig {
   config::Bytes router_memory{0};    // 0: a share of what the memory plan leaves
   std::string kv_cache_dtype = "auto";
   bool dequantize_weights = false;
-  std::string speculative_config;  // JSON; empty: nothing is drafted
-  std::string draft_model;         // its model, found on this machine; empty: as it stands there
+  std::string speculative_config;   // JSON; empty: nothing is drafted
+  std::string draft_model;          // its model, found on this machine; empty: as it stands there
+  std::vector<int> skipped_layers;  // of a draft model that is a part of the model; set by no flag
 
   bool enable_lora = false;
   int32_t max_loras = 8;

@@ -12,7 +12,11 @@
 namespace quire {
 namespace {
 
-constexpr std::string_view kModelKey = "--speculative-config: model";
+// The name of what is wrong.
+std::string_view KeyOf(const WorkerConfig& draft) {
+  return draft.skipped_layers.empty() ? "--speculative-config: model"
+                                      : "--speculative-config: skip_layers";
+}
 
 // The share of the larger vocabulary that both must have: they may be padded differently.
 constexpr double kCommonShare = 0.9;
@@ -41,9 +45,11 @@ absl::Status CheckSameVocabulary(const text::TextBundle& target, const text::Tex
 }
 
 // The settings with which the draft model is loaded in the target's place.
-WorkerConfig DraftConfig(const WorkerConfig& config, const std::string& path) {
+WorkerConfig DraftConfig(const WorkerConfig& config, const Speculation& speculation) {
   WorkerConfig draft = config;
-  draft.model = path;
+  if (!speculation.model.empty()) draft.model = speculation.model;
+  if (!config.draft_model.empty()) draft.model = config.draft_model;
+  draft.skipped_layers = speculation.skipped_layers;
   draft.tensor_parallel_size = 1;
   draft.rank_backend = "thread";
   draft.speculative_config.clear();
@@ -61,8 +67,8 @@ absl::StatusOr<std::unique_ptr<DraftModel>> DraftModel::Open(const WorkerConfig&
                                                              const model::Model& target,
                                                              kernels::Backend& backend) {
   std::unique_ptr<DraftModel> draft(new DraftModel());
-  const std::string& path = config.draft_model.empty() ? speculation.model : config.draft_model;
-  draft->config_ = DraftConfig(config, path);
+  draft->config_ = DraftConfig(config, speculation);
+  const std::string_view key = KeyOf(draft->config_);
   draft->target_vocab_size_ = target.program.vocab_size;
   draft->backend_ = &backend;
   if (HasRankGroup(config) && !HasRankGroup(draft->config_)) {
@@ -73,16 +79,17 @@ absl::StatusOr<std::unique_ptr<DraftModel>> DraftModel::Open(const WorkerConfig&
   model::LoadOptions load;
   load.allowed_roots = config.allowed_model_roots;
   load.float_type = FloatTypeOf(config);
-  absl::StatusOr<std::unique_ptr<model::Model>> model = model::LoadModel(path, load);
-  if (!model.ok()) return Annotate(model.status(), kModelKey);
+  load.skipped_layers = speculation.skipped_layers;
+  absl::StatusOr<std::unique_ptr<model::Model>> model =
+      model::LoadModel(draft->config_.model, load);
+  if (!model.ok()) return Annotate(model.status(), key);
   draft->model_ = *std::move(model);
   kernels::StepProgram& program = draft->model_->program;
   program.dequantize_weights = config.dequantize_weights;
   program.round_activations = config.cpu.activation_dtype == "w8a8";
-  QUIRE_RETURN_IF_ERROR(
-      Annotate(CheckSameVocabulary(target.bundle, draft->model_->bundle), kModelKey));
+  QUIRE_RETURN_IF_ERROR(Annotate(CheckSameVocabulary(target.bundle, draft->model_->bundle), key));
   if (!program.states.empty()) {
-    return InvalidArgument(std::string(kModelKey) + ": " + path +
+    return InvalidArgument(std::string(key) + ": " + draft->config_.model +
                            " has recurrent layers, whose states cannot step back behind a rejected "
                            "draft; use a model with attention alone");
   }
@@ -90,7 +97,7 @@ absl::StatusOr<std::unique_ptr<DraftModel>> DraftModel::Open(const WorkerConfig&
   draft->options_.max_positions = std::min(program.max_positions, target.program.max_positions);
   const std::string why = draft->backend_->Refusal(program, draft->options_);
   if (why.empty()) return draft;
-  return InvalidArgument(std::string(kModelKey) + ": this device does not run it: " + why);
+  return InvalidArgument(std::string(key) + ": this device does not run it: " + why);
 }
 
 int64_t DraftModel::FixedBytes() const {
@@ -109,7 +116,7 @@ absl::Status DraftModel::Load(int64_t page_bytes, const Clock& clock, Logger& lo
   options_.page_count = std::max<int64_t>(static_cast<int64_t>(options_.kv.groups.size()),
                                           page_bytes / options_.kv.page_bytes);
   const absl::Status loaded = HasRankGroup(config_) ? StartRank(log) : LoadHere(clock);
-  return Annotate(loaded, kModelKey);
+  return Annotate(loaded, KeyOf(config_));
 }
 
 absl::Status DraftModel::LoadHere(const Clock& clock) {

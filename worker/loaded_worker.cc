@@ -154,7 +154,7 @@ absl::Status WorkerLoader::Steps::OpenDrafts() {
                            " has recurrent layers, whose states cannot step back behind a rejected "
                            "draft; leave the flag out");
   }
-  if (speculation_.model.empty()) return absl::OkStatus();
+  if (!speculation_.HasModel()) return absl::OkStatus();
   QUIRE_ASSIGN_OR_RETURN(
       worker_->draft_model,
       DraftModel::Open(config_, speculation_, *worker_->model, *worker_->backend));

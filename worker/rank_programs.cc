@@ -182,6 +182,7 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
     load.allowed_roots = config.allowed_model_roots;
     load.float_type = FloatTypeOf(config);
     load.max_model_len = config.max_model_len;
+    load.skipped_layers = config.skipped_layers;
     load.rank = {setup.rank, setup.size, MaxLoras(config) > 0};
     // Text is for routers: the engine has read it once to identify the model.
     load.with_text = false;

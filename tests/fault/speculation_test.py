@@ -35,6 +35,7 @@ def constrained(count, seed):
 
 
 DRAFT_MODEL = '{"method": "draft_model", "model": "demo", "num_speculative_tokens": 4}'
+LAYER_SKIP = '{"method": "layer_skip", "skip_layers": [2], "num_speculative_tokens": 2}'
 
 
 async def nothing_shows():
@@ -55,14 +56,15 @@ async def nothing_shows():
         print(f"{accepted:.0f} drafted and {forced:.0f} forced tokens accepted in {len(bodies)} answers")
 
     # A second model of the very same weights is right about every token whose row draws as it does.
-    async with Fleet(workers=2, worker_flags=(f"--speculative-config={DRAFT_MODEL}", "--no-forced-tokens")) as fleet:
-        same(bodies, await all_of(fleet.router.port, bodies), wanted, "drafted by a model")
-        accepted = sum([await worker.metric(ACCEPTED) for worker in fleet.workers])
-        expect(accepted >= 200, f"drafts of the model were accepted: {accepted}")
-        for turn, k in enumerate((2, 11)):
-            await kill_at(fleet, fleet.workers[turn % 2], bodies, wanted, k)
-        await nothing_is_held(fleet)
-        print(f"{accepted:.0f} tokens of a draft model accepted")
+    for config, least, kills in ((DRAFT_MODEL, 200, (2, 11)), (LAYER_SKIP, 20, (5,))):
+        async with Fleet(workers=2, worker_flags=(f"--speculative-config={config}", "--no-forced-tokens")) as fleet:
+            same(bodies, await all_of(fleet.router.port, bodies), wanted, config)
+            accepted = sum([await worker.metric(ACCEPTED) for worker in fleet.workers])
+            expect(accepted >= least, f"{config}: {accepted} drafts were accepted")
+            for turn, k in enumerate(kills):
+                await kill_at(fleet, fleet.workers[turn % 2], bodies, wanted, k)
+            await nothing_is_held(fleet)
+            print(f"{accepted:.0f} tokens of a draft model accepted")
 
 
 def test_answers_are_those_without_speculation_through_kills():

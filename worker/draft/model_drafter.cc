@@ -188,9 +188,8 @@ void ModelDrafter::PlanBirth(const Active& active) {
   birth.sampling = *row.sampling;
   birth.sampling.logprobs = birth.sampling.prompt_logprobs = 0;
   birth.sampling.stop_token_ids.clear();
-  std::ranges::copy_if(row.end_ids, std::back_inserter(birth.end_ids), [this](TokenId id) {
-    return id >= 0 && id < options_.limits.vocab_size;
-  });
+  std::ranges::copy_if(row.end_ids, std::back_inserter(birth.end_ids),
+                       [this](TokenId id) { return id >= 0 && id < options_.limits.vocab_size; });
   int32_t group = 0;
   for (size_t kind = 0; kind < options_.kinds.size(); ++kind) {
     const KindBlocks& table = active.held->blocks.kinds[kind];

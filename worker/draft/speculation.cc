@@ -19,6 +19,7 @@ constexpr std::string_view kCountKey = "num_speculative_tokens";
 constexpr std::string_view kLookupMinKey = "prompt_lookup_min";
 constexpr std::string_view kLookupMaxKey = "prompt_lookup_max";
 constexpr std::string_view kModelKey = "model";
+constexpr std::string_view kSkippedKey = "skip_layers";
 constexpr std::string_view kRanksKey = "draft_tensor_parallel_size";
 
 // A number of the object, or `value` as it is where the key is missing.
@@ -66,6 +67,32 @@ absl::Status ReadModel(const json::Object& object, Speculation& to) {
   return ReadCount(object, kRanksKey, 1, ranks);
 }
 
+absl::Status ReadSkipped(const json::Object& object, Speculation& to) {
+  const json::Value* found = json::Find(object, kSkippedKey);
+  if (found == nullptr) {
+    return InvalidArgument(std::string(kSkippedKey) +
+                           ": is missing; list the layers that drafts leave out, such as [8, 9]");
+  }
+  QUIRE_ASSIGN_OR_RETURN(const json::Array* layers, json::AsArray(*found, kSkippedKey));
+  for (const json::Value& value : *layers) {
+    QUIRE_ASSIGN_OR_RETURN(const int64_t layer, json::AsInt(value, kSkippedKey));
+    if (layer < 0 || layer > INT32_MAX) {
+      return InvalidArgument(std::string(kSkippedKey) + ": must hold layers, from 0 on, has " +
+                             std::to_string(layer));
+    }
+    to.skipped_layers.push_back(static_cast<int>(layer));
+  }
+  std::sort(to.skipped_layers.begin(), to.skipped_layers.end());
+  const auto end = std::unique(to.skipped_layers.begin(), to.skipped_layers.end());
+  to.skipped_layers.erase(end, to.skipped_layers.end());
+  if (!to.skipped_layers.empty()) return absl::OkStatus();
+  return InvalidArgument(std::string(kSkippedKey) + ": must name at least one layer");
+}
+
+std::unique_ptr<Drafter> MakeModelDrafter(const Speculation& /*speculation*/, DraftRunner second) {
+  return std::make_unique<ModelDrafter>(std::move(second.options), *second.runner);
+}
+
 struct Method {
   std::string_view name;
   std::span<const std::string_view> keys;  // besides those that all have
@@ -75,16 +102,15 @@ struct Method {
 
 constexpr std::string_view kNgramKeys[] = {kLookupMinKey, kLookupMaxKey};
 constexpr std::string_view kModelKeys[] = {kModelKey, kRanksKey};
+constexpr std::string_view kSkipKeys[] = {kSkippedKey};
 
 constexpr Method kMethods[] = {
     {"ngram", kNgramKeys, ReadNgram,
      [](const Speculation& speculation, DraftRunner) -> std::unique_ptr<Drafter> {
        return std::make_unique<NgramDrafter>(speculation.ngram);
      }},
-    {"draft_model", kModelKeys, ReadModel,
-     [](const Speculation&, DraftRunner second) -> std::unique_ptr<Drafter> {
-       return std::make_unique<ModelDrafter>(std::move(second.options), *second.runner);
-     }},
+    {"draft_model", kModelKeys, ReadModel, MakeModelDrafter},
+    {"layer_skip", kSkipKeys, ReadSkipped, MakeModelDrafter},
 };
 
 const Method* FindMethod(std::string_view name) {
@@ -149,7 +175,7 @@ std::unique_ptr<Drafter> MakeDrafter(const Speculation& speculation, DraftRunner
   if (speculation.method.empty()) return nullptr;
   const Method* method = FindMethod(speculation.method);
   QUIRE_CHECK(method != nullptr);
-  QUIRE_CHECK(speculation.model.empty() == (second.runner == nullptr));
+  QUIRE_CHECK(speculation.HasModel() == (second.runner != nullptr));
   return method->make(speculation, std::move(second));
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/status.h"
 #include "worker/draft/drafter.h"
@@ -21,6 +22,9 @@ struct Speculation {
   int32_t num_speculative_tokens = 0;  // at most, for a row in a step
   NgramOptions ngram;
   std::string model;  // of a second model that drafts: folder or .gguf; empty: there is none
+  std::vector<int> skipped_layers;  // the model without them drafts; empty: it does not
+
+  bool HasModel() const { return !model.empty() || !skipped_layers.empty(); }
 };
 
 // INVALID_ARGUMENT names the key, and values that work. An empty text means no speculation.
@@ -32,7 +36,7 @@ struct DraftRunner {
   Runner* runner = nullptr;  // outlives the drafter
 };
 
-// Null where nothing is drafted. `second`: of speculation.model, where that is not empty.
+// Null where nothing is drafted. `second`: where speculation.HasModel().
 std::unique_ptr<Drafter> MakeDrafter(const Speculation& speculation, DraftRunner second = {});
 
 }  // namespace quire

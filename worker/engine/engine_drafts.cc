@@ -101,6 +101,7 @@ void Engine::State::ProposeDrafts() {
 // A row for which drafting does not pay tries one draft now and then: after kDraftProbeTokens, or
 // later where its drafter would have much to read for it.
 bool Engine::State::ProbePays(const Choice& choice, const DraftStep& step, double micros) const {
+  QUIRE_CHECK(options.drafter != nullptr && step.micros >= 0);
   if (!choice.drafted.ProbeDue(choice.OutputCount())) return false;
   const double catch_up =
       options.drafter->CatchUpMicros(choice.id, static_cast<int64_t>(choice.tokens.size()));

@@ -5,6 +5,7 @@
 //    entry per layer: readers of a ModelConfig need not check it again.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -105,6 +106,11 @@ struct ModelConfig {
   int rotary_dim = 0;                     // elements of a head that turn, the first; 0: all
   std::vector<bool> layers_without_rope;  // empty: all turn q and k
   int RotaryDim() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
+  // Layers that a program leaves out to draft for the whole model, ascending; not of the file.
+  std::vector<int> skipped_layers;
+  bool Skips(int layer) const {
+    return std::find(skipped_layers.begin(), skipped_layers.end(), layer) != skipped_layers.end();
+  }
   bool HasRope(int layer) const {
     return rotary &&
            (layers_without_rope.empty() || !layers_without_rope[static_cast<size_t>(layer)]);

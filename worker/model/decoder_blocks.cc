@@ -378,6 +378,7 @@ void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form) {
     AddNorm(builder, {norm, layer, result, buffers.hidden, /*accumulate=*/true});
   };
   for (int layer = 0; layer < config.layers; ++layer) {
+    if (config.Skips(layer)) continue;
     const bool windowed = config.layer_windows[static_cast<size_t>(layer)] > 0;
     const int turns = !config.HasRope(layer) ? kNoId : windowed ? sliding_rope : rope;
     add_before(Part::kAttentionNorm, layer);

@@ -274,7 +274,9 @@ void WriteGemma4(ProgramBuilder& builder, const DecoderForm& /*form*/) {
   const kernels::WeightId embedding =
       AddEmbedding(builder, buffers.shared, std::sqrt(static_cast<float>(config.hidden_size)));
   if (config.gemma.layer_input > 0) AddLayerInputs(builder, buffers);
-  for (int layer = 0; layer < config.layers; ++layer) AddLayer(builder, buffers, layer);
+  for (int layer = 0; layer < config.layers; ++layer) {
+    if (!config.Skips(layer)) AddLayer(builder, buffers, layer);
+  }
   AddHead(builder, buffers.shared.hidden, embedding);
 }
 

@@ -87,6 +87,26 @@ std::string QuantisationText(const Model& model, const std::string& rounded) {
 
 namespace {
 
+// INVALID_ARGUMENT names a layer that cannot be left out.
+absl::Status SkipLayers(const std::vector<int>& layers, load::ModelConfig& config) {
+  if (layers.empty()) return absl::OkStatus();
+  for (const int layer : layers) {
+    if (layer >= 0 && layer < config.layers) continue;
+    return InvalidArgument(absl::StrCat("layer ", layer, " is not there; the model has ",
+                                        config.layers, ", from 0 on"));
+  }
+  config.skipped_layers = layers;
+  int left = 0;
+  for (int layer = 0; layer < config.layers; ++layer) {
+    left += config.Skips(layer) ? 0 : 1;
+    if (config.KeysOf(layer) == layer) continue;
+    return InvalidArgument(absl::StrCat("layer ", layer, " reads the keys of layer ",
+                                        config.KeysOf(layer),
+                                        ": layers of such a model cannot be skipped"));
+  }
+  return left > 0 ? absl::OkStatus() : InvalidArgument("no layer would be left");
+}
+
 // Whether the checkpoint has a head of its own, in floats or quantised.
 bool HasHead(const TensorNaming& naming, const load::ModelFiles& files) {
   const auto& all = files.tensors().all();
@@ -115,6 +135,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
   }
   model->family = &FamilyOf(model->config, options.families);
   load::ChooseContext(model->config, options.max_model_len);
+  QUIRE_RETURN_IF_ERROR(SkipLayers(options.skipped_layers, model->config));
   // Checkpoints for images and text say in two places whether they tie the head, not always the
   // same.
   if (!files.is_gguf() && json::Find(files.config(), "text_config") != nullptr) {

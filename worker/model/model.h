@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/text/text_bundle.h"
@@ -34,6 +35,8 @@ struct LoadOptions {
   std::optional<kernels::DType> float_type = {};
   // The longest context that will be served; 0: the model's. LongRoPE's factors follow from it.
   int64_t max_model_len = 0;
+  // Layers that the program leaves out, ascending: a quicker model that is right now and then.
+  std::vector<int> skipped_layers = {};
   // The rank whose program this is. Identity and text are the same for all ranks.
   Rank rank = {};
   Families families = ServedFamilies();

@@ -72,8 +72,10 @@ void AddLayer(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer)
 void WriteOpt(ProgramBuilder& builder, const DecoderForm& form) {
   const DecoderBuffers buffers = MakeBuffers(builder, form);
   const WeightId embedding = AddEmbeddings(builder, buffers.hidden);
-  for (int layer = 0; layer < builder.config().layers; ++layer) AddLayer(builder, buffers, layer);
   const load::ModelConfig& config = builder.config();
+  for (int layer = 0; layer < config.layers; ++layer) {
+    if (!config.Skips(layer)) AddLayer(builder, buffers, layer);
+  }
   BufferId last = builder.Buffer("last", config.hidden_size, /*sampled_rows_only=*/true);
   builder.Add(kernels::GatherRowsOp{buffers.hidden, last});
   if (config.final_norm) {

@@ -30,7 +30,7 @@ ProgramBuilder::ProgramBuilder(const TensorNaming& naming, const load::ModelConf
   program_.max_positions = config.max_positions;
   program_.layer_windows = config.layer_windows;
   for (int layer = 0; layer < config.layers; ++layer) {
-    if (config.KeysOf(layer) != layer) {
+    if (config.KeysOf(layer) != layer || config.Skips(layer)) {
       program_.layer_windows[static_cast<size_t>(layer)] = kernels::kNoKeys;
     }
   }
@@ -481,7 +481,8 @@ int ProgramBuilder::AddRope(const load::RopeConfig& rope, int rotary_dim) {
 
 absl::StatusOr<kernels::StepProgram> ProgramBuilder::Finish() {
   // What other ranks hold in their stead, this rank need not.
-  if (shard_.first()) Fail(used_.CheckLayers(files_, naming_, config_));
+  const bool whole = config_.skipped_layers.empty();
+  if (shard_.first() && whole) Fail(used_.CheckLayers(files_, naming_, config_));
   if (!status_.ok()) return status_;
   return std::move(program_);
 }

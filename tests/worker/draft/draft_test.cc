@@ -126,6 +126,11 @@ TEST(SpeculationTest, ReadsWhatVllmReads) {
     EXPECT_EQ(model->model, "small");
     EXPECT_EQ(model->num_speculative_tokens, 3);
   }
+  const auto part = ParseSpeculation(
+      R"({"method": "layer_skip", "skip_layers": [7, 2, 7], "num_speculative_tokens": 3})");
+  ASSERT_TRUE(part.ok());
+  EXPECT_EQ(part->skipped_layers, (std::vector<int>{2, 7}));
+  EXPECT_TRUE(part->HasModel());
   const auto none = ParseSpeculation("");
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(MakeDrafter(*none), nullptr);
@@ -145,6 +150,13 @@ TEST(SpeculationTest, RefusesByNameWithWhatWorks) {
   refused(R"({"num_speculative_tokens": 2})", "method", "ngram");
   refused(R"({"method": "eagle3", "num_speculative_tokens": 2})", "eagle3", "ngram");
   refused(R"({"method": "draft_model", "num_speculative_tokens": 2})", "model", "same vocabulary");
+  refused(R"({"method": "layer_skip", "num_speculative_tokens": 2})", "skip_layers", "[8, 9]");
+  refused(R"({"method": "layer_skip", "num_speculative_tokens": 2, "skip_layers": []})",
+          "skip_layers", "at least one");
+  refused(R"({"method": "layer_skip", "num_speculative_tokens": 2, "skip_layers": [-1]})",
+          "skip_layers", "-1");
+  refused(R"({"method": "layer_skip", "num_speculative_tokens": 2, "skip_layers": "3"})",
+          "skip_layers", "list");
   refused(R"({"model": "", "num_speculative_tokens": 2})", "model", "empty");
   refused(R"({"model": 3, "num_speculative_tokens": 2})", "model", "string");
   refused(R"({"model": "a", "num_speculative_tokens": 2, "draft_tensor_parallel_size": 2})",

@@ -96,6 +96,39 @@ TEST(LoadModel, WritesAProgramWhoseShapesAgree) {
   EXPECT_EQ((*model)->model_id.size(), 64u);
 }
 
+TEST(LoadModel, LayersCanBeLeftOut) {
+  const std::string demo = QUIRE_SOURCE_DIR "/models/demo";
+  const auto whole = LoadModel(demo);
+  const auto part = LoadModel(demo, {.skipped_layers = {1, 3}});
+  ASSERT_TRUE(whole.ok() && part.ok()) << whole.status() << part.status();
+  // The ops of two layers of four, the others in their order; skipped layers have no pages.
+  const auto& all = (*whole)->program.ops;
+  const auto& kept = (*part)->program.ops;
+  const auto layers_of = [](const std::vector<kernels::Op>& ops) {
+    std::vector<int> layers;
+    for (const kernels::Op& op : ops) {
+      if (const auto* attention = std::get_if<kernels::AttentionOp>(&op)) {
+        layers.push_back(attention->layer);
+      }
+    }
+    return layers;
+  };
+  EXPECT_EQ(layers_of(all), (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(layers_of(kept), (std::vector<int>{0, 2}));
+  constexpr size_t kOutside = 5;  // embedding, gather, norm, logits, sample
+  EXPECT_EQ(2 * (kept.size() - kOutside), all.size() - kOutside);
+  EXPECT_EQ((*part)->program.layer_windows,
+            (std::vector<int>{0, kernels::kNoKeys, 0, kernels::kNoKeys}));
+  const auto refused = [&](std::vector<int> layers, std::string_view what) {
+    const auto model = LoadModel(demo, {.skipped_layers = std::move(layers)});
+    ASSERT_FALSE(model.ok());
+    EXPECT_NE(StatusMessage(model.status()).find(what), std::string::npos) << model.status();
+  };
+  refused({4}, "the model has 4");
+  refused({-1}, "layer -1");
+  refused({0, 1, 2, 3}, "no layer");
+}
+
 TEST(LoadModel, TiedHeadsAreTheEmbedding) {
   Checkpoint checkpoint = Llama();
   const auto untied = Load(checkpoint);
