@@ -137,13 +137,30 @@ def bench_serve_peer(args):
 
 
 def bench_speculation(args):
-    """Tokens/s with n-gram drafts over those without, where answers copy their prompts and where nothing repeats."""
+    """Tokens/s with drafts over those without, and over llama.cpp's with its own: n-grams, and a second model."""
+    import cpu
     import speculation
+    folder = cpu.peer_folder("llama-server")
+    results = {"n-gram, gemma3-270m Q4_K_M": speculation.compare(
+        str(gemma()), speculation.CONFIG, speculation.CASES, args.cycles, folder, speculation.PEER)}
+    if not args.small:
+        whole, half = cpu.shape_1b(folder, "Q8_0"), cpu.shape_1b(folder, "Q4_K_M")
+        config = {"method": "draft_model", "model": str(half), "num_speculative_tokens": 4}
+        peer = ["--spec-type", "draft-simple", "-md", half, "--spec-draft-n-max", 4]
+        for dtype in ("auto", "int8"):
+            results[f"draft model, Llama-3.2-1B's shape, Q4_K_M for Q8_0, --activation-dtype {dtype}"] = speculation.compare(
+                str(whole), config, [("without repeats", 1)], args.cycles, folder, peer, tokens=96,
+                flags=("--max-model-len=2048", f"--activation-dtype={dtype}"))
+        layers = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]
+        results["layer_skip, Llama-3.2-1B's shape, Q4_K_M, 4 of 16 layers"] = speculation.compare(
+            str(half), {"method": "layer_skip", "skip_layers": layers, "num_speculative_tokens": 4}, [("without repeats", 1)],
+            args.cycles, folder, [], tokens=96, flags=("--max-model-len=2048",))
     record("speculation", {
-        "model": "gemma3-270m Q4_K_M", "unit": "tokens/s", "speculative_config": speculation.CONFIG,
-        "workload": "160 tokens of each stream, greedy from code that is asked for again, or sampled at temperature 1 "
-        "behind the first words of a story; servers with and without drafts in turns, tokens equal",
-        "results": speculation.run(str(gemma()), args.cycles)})
+        "unit": "tokens/s", "speculative_config": speculation.CONFIG,
+        "workload": "160 tokens of each stream (96 with a model), greedy from code that is asked for again, or sampled at "
+        "temperature 1 behind the first words of a story; random weights of the 1B shape; servers with and without drafts and "
+        "llama.cpp's with its own speculation (none where it has no such method) in turns, tokens of ours equal",
+        "results": results})
 
 
 def bench_adapters(args):
