@@ -29,6 +29,8 @@ inline constexpr std::string_view kFeatureResume = "resume";    // choices that 
 inline constexpr std::string_view kFeatureConstraint = "constraint";
 inline constexpr std::string_view kFeatureThoughtBudget = "thought_budget";
 inline constexpr std::string_view kFeatureAdapter = "adapter";
+// A worker's, which drafts from predictions. No request needs it: elsewhere they are left out.
+inline constexpr std::string_view kFeaturePrediction = "prediction";
 // The first is a worker's, which takes AdapterOrders; the second a router's, which takes
 // AdaptersChanged.
 inline constexpr std::string_view kFeatureAdapterOrders = "adapter_orders";

@@ -50,6 +50,8 @@ struct TopLogprobs {
 struct Output {
   AttemptKey key;
   uint32_t choice = 0;
+  // With a prediction: drafts that its step took and dropped.
+  uint16_t accepted_prediction_tokens = 0, rejected_prediction_tokens = 0;
   uint64_t first_index = 0;
   absl::InlinedVector<TokenId, 4> ids;  // nearly always one: it needs no memory of its own
   std::vector<float> logprobs;

@@ -63,6 +63,7 @@ absl::Status CheckTokenIds(std::string_view field, std::span<const TokenId> ids,
 
 std::string EncodeHello(const RouterHello& hello);
 // The Submit, and the parts that hold what does not fit in its first frame, in order. Ids are ≥ 0.
+// A prediction is cut to what the first frame has room for.
 std::vector<std::string> EncodeSubmit(const Submit& submit);
 std::string EncodeCancel(const Cancel& cancel);
 std::string EncodeFinish(const Finish& finish);

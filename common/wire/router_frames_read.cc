@@ -195,6 +195,11 @@ absl::StatusOr<SubmitFrame> ReadSubmit(const pb::Submit& from, const DecodeLimit
   if (to.parts == 0 && to.submit.prompt_ids.empty()) {
     return InvalidArgument("prompt_ids: is empty; at least one token is needed");
   }
+  QUIRE_RETURN_IF_ERROR(
+      CheckCount("prediction_ids", from.prediction_ids_size(), kMaxPredictionIds));
+  if (!from.prediction_ids().empty()) to.submit.prediction_ids = Copy(from.prediction_ids());
+  QUIRE_RETURN_IF_ERROR(
+      CheckTokenIds("prediction_ids", to.submit.prediction_ids, limits.vocab_size));
   QUIRE_RETURN_IF_ERROR(ReadChoices(from, limits, to.submit));
   QUIRE_ASSIGN_OR_RETURN(to.submit.sampling, ReadSampling(from.sampling(), limits.vocab_size));
   QUIRE_RETURN_IF_ERROR(ReadConstraint(from.constraint(), to.submit));

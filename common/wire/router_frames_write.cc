@@ -38,12 +38,21 @@ void FillSampling(const SamplingParams& from, pb::SamplingParams* to) {
   to->set_early_stopping(static_cast<uint32_t>(from.early_stopping));
 }
 
-// Resumed outputs share the first frame with the prompt's start; what remains of the frame after
-// them is the prompt's.
-size_t FirstFrameIds(const Submit& submit) {
+// Resumed outputs and the prediction share the first frame with the prompt's start. What remains
+// of the frame after the outputs is the prediction's, which is cut, then the prompt's.
+struct FirstFrame {
+  std::span<const TokenId> prediction, prompt;
+};
+FirstFrame FirstFrameOf(const Submit& submit) {
   size_t resumed = 0;
   for (const ResumedChoice& choice : submit.choices) resumed += choice.outputs.size();
-  return resumed >= kMaxPromptIdsPerFrame ? 0 : kMaxPromptIdsPerFrame - resumed;
+  size_t left = resumed >= kMaxPromptIdsPerFrame ? 0 : kMaxPromptIdsPerFrame - resumed;
+  const std::span<const TokenId> prediction = submit.prediction_ids, prompt = submit.prompt_ids;
+  FirstFrame frame;
+  frame.prediction = prediction.first(std::min({prediction.size(), left, kMaxPredictionIds}));
+  left -= frame.prediction.size();
+  frame.prompt = prompt.first(std::min(prompt.size(), left));
+  return frame;
 }
 
 void FillConstraint(const Constraint& constraint, pb::Submit& to) {
@@ -116,7 +125,8 @@ std::string EncodeHello(const RouterHello& hello) {
 std::vector<std::string> EncodeSubmit(const Submit& submit) {
   QUIRE_CHECK_MSG(!submit.choices.empty(), "a submit has at least one choice");
   const std::span<const TokenId> ids = submit.prompt_ids;
-  const size_t first = std::min(ids.size(), FirstFrameIds(submit));
+  const FirstFrame first_frame = FirstFrameOf(submit);
+  const size_t first = first_frame.prompt.size();
   const size_t parts = (ids.size() - first + kMaxPromptIdsPerFrame - 1) / kMaxPromptIdsPerFrame;
   std::vector<std::string> frames;
   frames.reserve(1 + parts);
@@ -129,7 +139,10 @@ std::vector<std::string> EncodeSubmit(const Submit& submit) {
   auto* frame = google::protobuf::Arena::CreateMessage<pb::RouterFrame>(&arena);
   FillSubmit(submit, frame->mutable_submit());
   frame->mutable_submit()->set_parts(static_cast<uint32_t>(parts));
-  frame->mutable_submit()->mutable_prompt_ids()->Add(ids.begin(), ids.begin() + first);
+  frame->mutable_submit()->mutable_prompt_ids()->Add(first_frame.prompt.begin(),
+                                                     first_frame.prompt.end());
+  frame->mutable_submit()->mutable_prediction_ids()->Add(first_frame.prediction.begin(),
+                                                         first_frame.prediction.end());
   frames.push_back(Bytes(*frame));
   for (size_t part = 0; part < parts; ++part) {
     const size_t begin = first + part * kMaxPromptIdsPerFrame;

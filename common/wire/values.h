@@ -25,6 +25,7 @@ inline constexpr int kFrameIntervalMs = 200;             // a worker is never si
 inline constexpr int kRouterSilenceMs = 5000;  // a router silent for longer has lost its Attach
 inline constexpr size_t kMaxSaltBytes = 64;
 inline constexpr size_t kMaxTenantBytes = 256;
+inline constexpr size_t kMaxPredictionIds = 65'536;  // of a Submit: further ones are cut
 inline constexpr size_t kTextBundleChunkBytes = 512u << 10;
 inline constexpr size_t kMaxTextBundleBytes = 128u << 20;
 
@@ -37,6 +38,7 @@ struct Submit {
   AttemptKey key;
   uint64_t submit_number = 0;
   SharedTokens prompt_ids;
+  SharedTokens prediction_ids;  // what the client expects as its outputs; at most kMaxPredictionIds
   std::vector<ResumedChoice> choices;  // at least one
   SamplingParams sampling;
   uint64_t remaining_ms = 0;  // 0 is no deadline

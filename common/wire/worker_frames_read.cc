@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <set>
 #include <string>
 #include <string_view>
@@ -122,6 +123,11 @@ absl::Status ReadOutput(const pb::Output& from, Output& to) {
   if (count == 0) return Broken("output: ids are empty");
   if (from.first_index() > kMaxIndex) return Broken("output: first_index is out of range");
   if (from.choice() >= kMaxChoices) return Broken("output: choice is out of range");
+  constexpr uint32_t kMostDrafts = std::numeric_limits<uint16_t>::max();
+  if (from.accepted_prediction_tokens() > kMostDrafts ||
+      from.rejected_prediction_tokens() > kMostDrafts) {
+    return Broken("output: prediction tokens are out of range");
+  }
   if (from.logprobs_size() != 0 && from.logprobs_size() != count) {
     return Broken("output: logprobs and ids differ in number");
   }
@@ -131,6 +137,8 @@ absl::Status ReadOutput(const pb::Output& from, Output& to) {
   to.key = Key(from);
   to.choice = from.choice();
   to.first_index = from.first_index();
+  to.accepted_prediction_tokens = static_cast<uint16_t>(from.accepted_prediction_tokens());
+  to.rejected_prediction_tokens = static_cast<uint16_t>(from.rejected_prediction_tokens());
   to.ids.assign(from.ids().begin(), from.ids().end());
   for (TokenId id : to.ids) {
     if (id < 0) return Broken("output: a token id is negative");

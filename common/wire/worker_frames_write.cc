@@ -208,6 +208,10 @@ class StepFrames {
       SetKey(output.key, to);
       to->set_choice(output.choice);
       to->set_first_index(output.first_index + begin);
+      if (begin == 0) {
+        to->set_accepted_prediction_tokens(output.accepted_prediction_tokens);
+        to->set_rejected_prediction_tokens(output.rejected_prediction_tokens);
+      }
       FillSlice(output.ids, begin, end, to->mutable_ids());
       FillSlice(output.logprobs, begin, end, to->mutable_logprobs());
       FillTop(output.top, begin, end, to->mutable_top());

@@ -100,6 +100,7 @@ FIELDS = {
     "reasoning_effort": "`none` to `max`, for the template; `none` turns thoughts off",
     "thinking_token_budget": "how many tokens thoughts may have before they are ended ([thoughts](../how-to/tool-calls.md))",
     "thinking_budget": "Qwen's name of `thinking_token_budget`",
+    "prediction": "the text that the answer is expected to be: `{\"type\": \"content\", \"content\": …}` ([speculative decoding](../how-to/speculative-decoding.md))",
     "include_reasoning": "false: thoughts are left out of the answer",
 }
 AGENT_FIELDS = {

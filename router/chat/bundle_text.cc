@@ -95,6 +95,7 @@ class BundleText final : public ModelText {
     QUIRE_ASSIGN_OR_RETURN(bundle_, text::ParseTextBundle(bytes));
     QUIRE_ASSIGN_OR_RETURN(tokenizer_, text::Tokenizer::FromJson(bundle_.tokenizer_json));
     Release(bundle_.tokenizer_json);
+    QUIRE_ASSIGN_OR_RETURN(plain_, text::ChatTemplate::Compile("{{ messages[0].content }}"));
     for (const text::NamedTemplate& named : bundle_.chat_templates) {
       auto compiled = text::ChatTemplate::Compile(named.source);
       // A template over a limit is not a template of a model in use, so the model is not served at
@@ -148,6 +149,21 @@ class BundleText final : public ModelText {
                                                         .marked = true});
   }
 
+  // A message that a template shows and nothing else: Render marks what it spells.
+  absl::StatusOr<std::vector<TokenId>> EncodePlain(
+      std::string_view text, const std::atomic<bool>* cancelled) const override {
+    text::RenderOptions options;
+    options.cancelled = cancelled;
+    options.tokenizer = tokenizer_.get();
+    QUIRE_ASSIGN_OR_RETURN(const std::string marked, plain_->Render(AsMessage(text), "", options));
+    return EncodeRendered(marked, false, cancelled);
+  }
+  size_t EncodePlainMemory(std::string_view text) const override {
+    ChatPrompt message;
+    message.messages_json = AsMessage(text);
+    return 2 * message.messages_json.size() + RenderMemory(message) + EncodeMemory(text.size());
+  }
+
   size_t EncodeMemory(size_t text_bytes) const override {
     return text::kEncodeMemory + text_bytes * text::kEncodeMemoryPerByte;
   }
@@ -184,6 +200,12 @@ class BundleText final : public ModelText {
   const TokenizerFacts& facts() const override { return facts_; }
 
  private:
+  static std::string AsMessage(std::string_view text) {
+    std::string json = "[{\"role\":\"user\",\"content\":";
+    json::AppendQuoted(text, json);
+    return json + "}]";
+  }
+
   // Of a template that is absent (nullptr) or does not compile.
   std::string ProblemOf(const std::string* source) const {
     const std::string what =
@@ -196,6 +218,7 @@ class BundleText final : public ModelText {
 
   text::TextBundle bundle_;  // without the tokenizer's text
   std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::unique_ptr<text::ChatTemplate> plain_;
   // By source.
   std::map<std::string, absl::StatusOr<std::unique_ptr<text::ChatTemplate>>> templates_;
   GenerationSettings generation_;

@@ -4,6 +4,7 @@
 
 #include "common/utf8.h"
 #include "common/wire/sampling.h"
+#include "common/wire/values.h"
 
 namespace quire {
 namespace {
@@ -160,6 +161,33 @@ Result<std::vector<TokenId>> BuildPrompt(const ModelText& text, const Prompt& pr
     if (list.size() > keep) list.erase(list.begin(), list.end() - static_cast<ptrdiff_t>(keep));
   }
   return ids;
+}
+
+Result<std::vector<TokenId>> BuildPrediction(const ModelText& text, std::string_view prediction,
+                                             size_t prompt_tokens, const PromptOptions& options) {
+  constexpr std::string_view kField = "prediction";
+  const size_t context = std::max<size_t>(options.max_model_len, prompt_tokens);
+  const size_t room = std::min(context - prompt_tokens, kMaxPredictionIds);
+  if (prediction.empty() || room == 0) return std::vector<TokenId>();
+  if (auto error = CheckSize(kField, prediction.size(), options.limits)) return *error;
+  if (!IsValidUtf8(prediction)) return InvalidField(kField, "is not valid UTF-8");
+  // Nothing is made of what would be cut anyway.
+  const size_t fewest = text.FewestTokens(prediction, false);
+  if (fewest > room) {
+    size_t end = static_cast<size_t>(static_cast<double>(prediction.size()) *
+                                     static_cast<double>(room) / static_cast<double>(fewest));
+    while (end > 0 && (static_cast<unsigned char>(prediction[end]) & 0xC0) == 0x80) --end;
+    prediction = prediction.substr(0, end);
+  }
+  WorkMemory memory(options.hold, text.EncodePlainMemory(prediction));
+  if (auto error = memory.Charge(kField)) return *error;
+  absl::StatusOr<std::vector<TokenId>> ids = text.EncodePlain(prediction, options.cancelled);
+  if (!ids.ok()) return ErrorFromStatus(Annotate(ids.status(), kField), kField);
+  const auto unknown = std::find_if(ids->begin(), ids->end(), [&](TokenId id) {
+    return id < 0 || static_cast<uint32_t>(id) >= options.vocab_size;
+  });
+  ids->resize(std::min(static_cast<size_t>(unknown - ids->begin()), room));
+  return *std::move(ids);
 }
 
 Result<std::vector<std::vector<TokenId>>> BuildBadWords(const ModelText& text,

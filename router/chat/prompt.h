@@ -46,6 +46,11 @@ struct PromptOptions {
 Result<std::vector<TokenId>> BuildPrompt(const ModelText& text, const Prompt& prompt,
                                          const PromptOptions& options);
 
+// The ids of what a client expects its answer to be: as text, in which nothing is a special token.
+// At most as many as the context has room for behind a prompt of so many tokens; the rest is cut.
+Result<std::vector<TokenId>> BuildPrediction(const ModelText& text, std::string_view prediction,
+                                             size_t prompt_tokens, const PromptOptions& options);
+
 // The token sequences that keep these words from being written: each word as it stands and after a
 // space, as vLLM does.
 Result<std::vector<std::vector<TokenId>>> BuildBadWords(const ModelText& text,

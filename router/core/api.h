@@ -16,6 +16,7 @@
 #include "common/wire/shared_tokens.h"
 #include "router/core/tenant.h"
 #include "router/core/tools.h"
+#include "router/core/usage.h"
 
 namespace quire {
 
@@ -117,6 +118,8 @@ struct GenerateRequest {
   bool streaming = false;      // false: the pipeline is the taker, there is no client window
   bool echo = false;           // the prompt's text is a part of the answer
   std::optional<int32_t> truncate_prompt_tokens;
+  // What the client expects the answer to be. Drafts are taken from it; no answer depends on it.
+  std::optional<std::string> prediction;
   int32_t priority = 0;
   std::shared_ptr<const TenantProfile> tenant;  // from the credential alone; nullptr: none needed
   std::string cache_salt;
@@ -174,13 +177,6 @@ struct ChoiceEnd {
   std::string finish_reason;  // "stop", "length", "tool_calls": it has calls, and none was cut
   std::optional<std::string> stop_string;  // the stop string that matched
   std::optional<TokenId> stop_token;       // the stop token that matched and was requested
-};
-
-struct Usage {
-  uint32_t prompt_tokens = 0;
-  uint32_t completion_tokens = 0;
-  uint32_t cached_tokens = 0;
-  uint32_t reasoning_tokens = 0;
 };
 
 struct ModelEntry {

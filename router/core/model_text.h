@@ -69,6 +69,14 @@ class ModelText {
       std::string_view chat, bool add_special_tokens, const std::atomic<bool>* cancelled) const {
     return Encode(chat, add_special_tokens, cancelled);
   }
+  // The ids of a text in which nothing is a special token, whatever it contains.
+  virtual absl::StatusOr<std::vector<TokenId>> EncodePlain(
+      std::string_view text, const std::atomic<bool>* cancelled) const {
+    return Encode(text, false, cancelled);
+  }
+  virtual size_t EncodePlainMemory(std::string_view text) const {
+    return EncodeMemory(text.size());
+  }
   // The most memory that Encode and Render take while they work.
   virtual size_t EncodeMemory(size_t /*text_bytes*/) const { return 0; }
   virtual size_t RenderMemory(const ChatPrompt& /*prompt*/) const { return 0; }

@@ -12,6 +12,15 @@ Counter& Refusals(Metrics& metrics, const char* limit) {
                              {{"limit", limit}}});
 }
 
+std::optional<ApiError> CheckTextSize(std::string_view field, size_t bytes,
+                                      const RequestLimits& limits) {
+  if (bytes <= limits.max_prompt_bytes) return std::nullopt;
+  ApiError error = PastLimit(field, "--max-prompt-bytes", limits.max_prompt_bytes,
+                             limits.counters ? &limits.counters->prompt_bytes : nullptr);
+  error.code = ApiCode::kTooLarge;
+  return error;
+}
+
 }  // namespace
 
 LimitCounters::LimitCounters(Metrics& m)
@@ -59,11 +68,7 @@ std::optional<ApiError> CheckPromptSize(const Prompt& prompt, const RequestLimit
   size_t bytes = 0;
   if (text != nullptr) bytes = text->text.size();
   if (chat != nullptr) bytes = chat->messages_json.size() + chat->tools_json.size();
-  if (bytes <= limits.max_prompt_bytes) return std::nullopt;
-  ApiError error = PastLimit(PromptField(prompt), "--max-prompt-bytes", limits.max_prompt_bytes,
-                             limits.counters ? &limits.counters->prompt_bytes : nullptr);
-  error.code = ApiCode::kTooLarge;
-  return error;
+  return CheckTextSize(PromptField(prompt), bytes, limits);
 }
 
 std::optional<ApiError> CheckLimits(const GenerateRequest& request, const RequestLimits& limits) {
@@ -81,6 +86,10 @@ std::optional<ApiError> CheckLimits(const GenerateRequest& request, const Reques
   if (sampling.logit_bias.size() > limits.max_logit_bias) {
     return PastLimit("logit_bias", "--max-logit-bias", limits.max_logit_bias,
                      counters ? &counters->logit_bias : nullptr);
+  }
+  if (auto problem = CheckTextSize("prediction",
+                                   request.prediction ? request.prediction->size() : 0, limits)) {
+    return problem;
   }
   return CheckPromptSize(request.prompt, limits);
 }

@@ -34,7 +34,7 @@ struct RequestLimits {
   size_t max_messages = 16'384;         // of one chat
   size_t max_json_depth = 64;           // of a body, and of JSON within a message
   size_t max_json_values = 1u << 20;    // of a body, with those in its strings that are JSON
-  size_t max_prompt_bytes = 16u << 20;  // of one prompt's text, or of its messages as JSON
+  size_t max_prompt_bytes = 16u << 20;  // of one prompt's text, its messages as JSON, a prediction
   int32_t max_choices = 128;            // n
   size_t max_request_choices = 1024;    // of all prompts of one request together
   size_t max_stop_strings = 16;

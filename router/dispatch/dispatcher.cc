@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/planted_bug.h"
 #include "common/trace/context.h"
+#include "common/wire/features.h"
 #include "router/dispatch/refusal.h"
 
 namespace quire {
@@ -282,6 +283,11 @@ void Dispatcher::Send(LiveDispatch& live, const RouteChoice& choice) {
   Submit submit = live.MakeSubmit();
   const AttemptKey key{number, live.attempt};
   submit.key = key;
+  // A worker refuses fields that it does not know, and this one no answer needs.
+  const std::vector<std::string>& offered = fleet_.worker(worker).hello.features;
+  if (std::find(offered.begin(), offered.end(), kFeaturePrediction) == offered.end()) {
+    submit.prediction_ids = {};
+  }
   if (options_.traces_attempts) {
     submit.traceparent = trace::AttemptTraceparent(submit.traceparent, options_.instance.value(),
                                                    number.value(), live.attempt.value());

@@ -156,6 +156,7 @@ Problem ReadCommon(const Message& in, bool echo, const RequestLimits& limits,
   }
   if (in.has_truncate_prompt_tokens()) out.truncate_prompt_tokens = in.truncate_prompt_tokens();
   if (auto problem = CheckTruncation(out.truncate_prompt_tokens)) return problem;
+  if (in.has_prediction()) out.prediction = in.prediction();
   if (auto problem = ReadFormat(in.response_format(), limits, out)) return problem;
   if (in.has_resume()) return ReadResume(in.resume(), out.resume);
   return std::nullopt;
@@ -424,6 +425,8 @@ void ToProto(const Usage& in, v1::Usage& out) {
   out.set_completion_tokens(in.completion_tokens);
   out.set_cached_tokens(in.cached_tokens);
   out.set_reasoning_tokens(in.reasoning_tokens);
+  out.set_accepted_prediction_tokens(in.accepted_prediction_tokens);
+  out.set_rejected_prediction_tokens(in.rejected_prediction_tokens);
 }
 
 void ToProto(const ModelEntry& in, v1::ModelInfo& out) {

@@ -51,9 +51,15 @@ void AppendUsage(const Usage& usage, std::string& out) {
   out += ",\"prompt_tokens_details\":{\"cached_tokens\":";
   AppendNumber(usage.cached_tokens, out);
   out += '}';
-  if (usage.reasoning_tokens > 0) {
+  if (usage.reasoning_tokens > 0 || usage.has_prediction) {
     out += ",\"completion_tokens_details\":{\"reasoning_tokens\":";
     AppendNumber(usage.reasoning_tokens, out);
+    if (usage.has_prediction) {
+      out += ",\"accepted_prediction_tokens\":";
+      AppendNumber(usage.accepted_prediction_tokens, out);
+      out += ",\"rejected_prediction_tokens\":";
+      AppendNumber(usage.rejected_prediction_tokens, out);
+    }
     out += '}';
   }
   out += '}';

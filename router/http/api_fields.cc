@@ -1,6 +1,7 @@
 #include "router/http/api_fields.h"
 
 #include "common/wire/sampling.h"
+#include "router/chat/prediction_field.h"
 #include "router/chat/tool_fields.h"
 #include "router/core/result.h"
 #include "router/core/sampling_checks.h"
@@ -159,6 +160,8 @@ constexpr ApiField kFields[] = {
      [](V v, N, D d) { return ReadBudget(v, "thinking_token_budget", d.common.thinking); }},
     {"thinking_budget", kInChat,
      [](V v, N, D d) { return ReadBudget(v, "thinking_budget", d.common.thinking); }},
+    {"prediction", kInChat,
+     [](V v, N n, D d) { return ReadPrediction(v, n, d.common.prediction.emplace()); }},
     {"include_reasoning", kInChat,
      [](V v, N n, D d) { return ReadBool(v, n, d.out.include_reasoning); }},
     // Fields that change nothing about the answer.
@@ -174,7 +177,6 @@ constexpr ApiField kFields[] = {
     {"echo", kInChat, OnlyFalse},
     {"modalities", kInChat, OnlyTextModality},
     {"audio", kInChat, OnlyEmpty},
-    {"prediction", kInChat, OnlyEmpty},
     {"verbosity", kInChat, OnlyEmpty},
     {"web_search_options", kInChat, OnlyEmpty},
     {"store", kInChat, OnlyFalse},

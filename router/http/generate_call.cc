@@ -274,6 +274,9 @@ void GenerateCall::PartFinished(Part& part, const Usage& usage) {
   usage_.completion_tokens += usage.completion_tokens;
   usage_.cached_tokens += usage.cached_tokens;
   usage_.reasoning_tokens += usage.reasoning_tokens;
+  usage_.has_prediction = usage_.has_prediction || usage.has_prediction;
+  usage_.accepted_prediction_tokens += usage.accepted_prediction_tokens;
+  usage_.rejected_prediction_tokens += usage.rejected_prediction_tokens;
   QUIRE_CHECK(parts_live_ > 0);
   if (--parts_live_ > 0) return;
   finished_ = true;

@@ -44,6 +44,7 @@ size_t HeldBytes(const GenerateRequest& request) {
            request.session.size() + request.traceparent.size() + request.tracestate.size();
   bytes +=
       kCopies * (request.constraint.source.size() + request.constraint.whitespace_pattern.size());
+  if (request.prediction) bytes += request.prediction->size();
   if (request.thinking.budget) bytes += kBytesPerThoughtBudget;
   const auto* chat = std::get_if<ChatPrompt>(&request.prompt);
   if (request.read_answer && chat != nullptr) bytes += kBytesPerToolByte * chat->tools_json.size();

@@ -32,8 +32,8 @@ inline constexpr size_t kBytesPerLogprob = 256;
 // A prompt as it came.
 size_t PromptBytes(const Prompt& prompt);
 
-// Everything but a text that is not tokenised yet: sampling parameters, token ids, resumed outputs,
-// its names, and its choices.
+// Everything but a prompt's text that is not tokenised yet: sampling parameters, token ids, resumed
+// outputs, a prediction's text, its names, and its choices.
 size_t HeldBytes(const GenerateRequest& request);
 
 }  // namespace quire

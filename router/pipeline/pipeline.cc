@@ -267,6 +267,7 @@ void RouterPipeline::Enqueue(LiveRequest& request, Result<PromptTokens> prompt) 
   if (!prompt.ok()) return Fail(request, prompt.error());
   request.sampling.bad_words = std::move(prompt.value().bad_words);
   request.prompt_text = std::move(prompt.value().echo_text);
+  request.prediction_ids = std::move(prompt.value().prediction_ids);
   if (const auto error = TakePlan(std::move(prompt.value().plan), request))
     return Fail(request, *error);
   if (const auto error = FitPrompt(request, std::move(prompt.value().ids), options_.limits)) {
@@ -335,8 +336,7 @@ void RouterPipeline::DrainEvents() {
 }
 
 void RouterPipeline::Append(LiveRequest& request, const Output& output) {
-  request.accepted_tokens += output.ids.size();
-  NoteOutput(request, output.choice, Now(), metrics_.serving());
+  NoteOutput(request, output, Now(), metrics_.serving());
   admission_.JournalGrew(request.id, output.ids.size() * sizeof(TokenId));
   ChoiceStream& stream = request.streams.at(output.choice);
   const Deltas deltas = stream.Append(output);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/wire/features.h"
 #include "router/chat/prompt.h"
 #include "router/chat/tool_fields.h"
 #include "router/pipeline/held_bytes.h"
@@ -19,6 +20,7 @@ struct PromptWork {
   std::shared_ptr<const ModelText> text;
   Prompt prompt;
   std::shared_ptr<PromptHold> hold;
+  std::string prediction;  // empty: none, or no worker drafts from it
   std::vector<std::string> bad_words;
   std::shared_ptr<const AnswerFormat> format;
   bool read_answer = false;
@@ -36,7 +38,7 @@ constexpr size_t kMaxIdsOnTheLoop = 8192;
 bool IsQuick(const PromptWork& work) {
   const auto* prompt = std::get_if<TokenPrompt>(&work.prompt);
   return prompt != nullptr && prompt->ids.size() <= kMaxIdsOnTheLoop && !work.echo &&
-         work.bad_words.empty();
+         work.prediction.empty() && work.bad_words.empty();
 }
 
 // A chat's answer comes apart; that of other prompts is content alone.
@@ -62,7 +64,11 @@ Result<PromptTokens> Work(PromptWork& work) {
   if (!plan.ok()) return plan.error();
   Result<std::vector<std::vector<TokenId>>> bad_words = BuildBadWords(*work.text, work.bad_words);
   if (!bad_words.ok()) return bad_words.error();
+  Result<std::vector<TokenId>> prediction =
+      BuildPrediction(*work.text, work.prediction, ids.value().size(), options);
+  if (!prediction.ok()) return prediction.error();
   PromptTokens tokens;
+  if (!prediction.value().empty()) tokens.prediction_ids = std::move(prediction.value());
   if (work.echo) tokens.echo_text = work.text->Decode(ids.value(), work.skip_special_tokens);
   tokens.ids = std::move(ids.value());
   tokens.bad_words = std::move(bad_words.value());
@@ -81,6 +87,12 @@ bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background
   work->text = request.model.text;
   request.prompt_field = PromptField(request.ask.prompt);
   work->prompt = std::move(request.ask.prompt);
+  if (auto prediction = std::exchange(request.ask.prediction, std::nullopt)) {
+    request.has_prediction = true;
+    if (MissingFeature({std::string(kFeaturePrediction)}, facts.features).empty()) {
+      work->prediction = *std::move(prediction);
+    }
+  }
   work->thinking = request.ask.thinking;
   work->hold = std::move(request.prompt_hold);
   work->echo = request.ask.echo;
@@ -105,7 +117,8 @@ bool TokenizePrompt(LiveRequest& request, const RouterLimits& limits, Background
     done(std::move(work->tokens));
   };
   if (!IsQuick(*work)) {
-    const WorkShare share{NameOf(request.ask.tenant), PromptBytes(work->prompt), work->cancelled};
+    const size_t bytes = PromptBytes(work->prompt) + work->prediction.size();
+    const WorkShare share{NameOf(request.ask.tenant), bytes, work->cancelled};
     return background.RunFor(
         share, [work] { work->tokens = Work(*work); }, finish);
   }

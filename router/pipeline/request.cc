@@ -328,6 +328,7 @@ Submit MakeSubmit(const LiveRequest& request, SaltBook& salts) {
   const GenerateRequest& ask = request.ask;
   Submit submit;
   submit.prompt_ids = request.prompt_ids;
+  submit.prediction_ids = request.prediction_ids;
   submit.choices.resize(request.choices);
   for (size_t i = 0; ask.resume && i < submit.choices.size(); ++i) {
     submit.choices[i].outputs = ask.resume->outputs[i];
@@ -391,9 +392,12 @@ void TakePromptLogprobs(LiveRequest& request, const PromptLogprobs& part) {
   all.top.insert(all.top.end(), part.top.begin(), part.top.end());
 }
 
-void NoteOutput(LiveRequest& request, uint32_t choice, Micros now, ServingMetrics& metrics) {
-  const auto moved = std::exchange(request.moved_by.at(choice), std::nullopt);
-  const Micros last = std::exchange(request.last_output_at.at(choice), now);
+void NoteOutput(LiveRequest& request, const Output& output, Micros now, ServingMetrics& metrics) {
+  request.accepted_tokens += output.ids.size();
+  request.accepted_predictions += output.accepted_prediction_tokens;
+  request.rejected_predictions += output.rejected_prediction_tokens;
+  const auto moved = std::exchange(request.moved_by.at(output.choice), std::nullopt);
+  const Micros last = std::exchange(request.last_output_at.at(output.choice), now);
   if (last == 0) return;
   const double seconds = static_cast<double>(now - last) / kMicrosPerSecond;
   request.felt->gap_seconds.Observe(seconds);
@@ -436,6 +440,11 @@ Usage UsageOf(const LiveRequest& request) {
     usage.completion_tokens += static_cast<uint32_t>(stream.completion_tokens());
     usage.reasoning_tokens += static_cast<uint32_t>(stream.reasoning_tokens());
   }
+  usage.has_prediction = request.has_prediction;
+  // What came behind a stop string is no token of the answer.
+  usage.accepted_prediction_tokens = static_cast<uint32_t>(
+      std::min<uint64_t>(request.accepted_predictions, usage.completion_tokens));
+  usage.rejected_prediction_tokens = static_cast<uint32_t>(request.rejected_predictions);
   return usage;
 }
 

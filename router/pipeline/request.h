@@ -73,6 +73,8 @@ struct LiveRequest : std::enable_shared_from_this<LiveRequest> {
   RoomNeed need;
   Micros queued_at = 0;
   SharedTokens prompt_ids;
+  bool has_prediction = false;
+  SharedTokens prediction_ids;
   std::string prompt_text;         // with echo
   PromptLogprobs prompt_logprobs;  // as they come; first_position is 1
   std::optional<AnswerReading> reading;
@@ -84,12 +86,14 @@ struct LiveRequest : std::enable_shared_from_this<LiveRequest> {
   std::vector<Micros> last_output_at;  // by choice; 0: none yet
   // By choice: how the previous attempt ended, until the current one writes its first output.
   std::vector<std::optional<AttemptEnd>> moved_by;
-  std::vector<bool> ended;                  // by choice
-  std::vector<Ended> resumed_ends;          // choices that were complete when they were resumed
-  bool started = false;                     // OnStarted has been called
-  std::optional<uint32_t> cached_tokens;    // of the first attempt
-  std::string worker;                       // the worker that took the first attempt
-  uint64_t accepted_tokens = 0;             // outputs from workers
+  std::vector<bool> ended;                // by choice
+  std::vector<Ended> resumed_ends;        // choices that were complete when they were resumed
+  bool started = false;                   // OnStarted has been called
+  std::optional<uint32_t> cached_tokens;  // of the first attempt
+  std::string worker;                     // the worker that took the first attempt
+  uint64_t accepted_tokens = 0;           // outputs from workers
+  uint64_t accepted_predictions = 0;      // drafts of a prediction, as workers verified them
+  uint64_t rejected_predictions = 0;
   uint64_t resumed_tokens = 0;              // outputs that count and that the client brought along
   std::vector<std::string> finish_reasons;  // by choice
   RequestRecord record;                     // its attempts and times, as they come
@@ -162,9 +166,9 @@ void NoteStart(LiveRequest& request, Micros now);
 // The next part of the prompt's logprobs.
 void TakePromptLogprobs(LiveRequest& request, const PromptLogprobs& part);
 
-// Outputs of a choice came: records how long its client waited for them, and for a failover before
-// them.
-void NoteOutput(LiveRequest& request, uint32_t choice, Micros now, ServingMetrics& metrics);
+// Outputs of a choice came: counts them, and records how long its client waited for them, and for a
+// failover before them.
+void NoteOutput(LiveRequest& request, const Output& output, Micros now, ServingMetrics& metrics);
 
 // The record of a request that ends now, from the one that it has kept so far.
 RequestRecord RecordOf(const LiveRequest& request, RequestRecord record, RequestEnd end,

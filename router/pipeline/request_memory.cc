@@ -22,7 +22,8 @@ std::optional<Refusal> RequestMemory::Hold(LiveRequest& request) {
   }
   auto prompt = std::make_shared<PromptHold>(waiting_, account);
   const size_t bytes = PromptBytes(ask.prompt);
-  if (!prompt->waiting.TryResize(bytes)) return admission_.RefusePrompt(ask.tenant);
+  const size_t predicted = ask.prediction ? ask.prediction->size() : 0;  // which `hold` has
+  if (!prompt->waiting.TryResize(bytes + predicted)) return admission_.RefusePrompt(ask.tenant);
   if (!prompt->tenant.TryResize(bytes)) {
     return admission_.RefuseMemory(ask.tenant, *account, bytes);
   }
@@ -36,7 +37,8 @@ std::optional<Refusal> RequestMemory::HoldTokens(LiveRequest& request) {
   const size_t logprobs = tokens * static_cast<size_t>(request.sampling.prompt_logprobs);
   // The text of an echo is in front of each choice of an answer that is not streamed.
   const size_t echoes = 1 + (request.ask.streaming ? 1 : request.choices);
-  const size_t bytes = HeldBytes(request.ask) + kBytesPerPromptToken * tokens +
+  const size_t bytes = HeldBytes(request.ask) +
+                       kBytesPerPromptToken * (tokens + request.prediction_ids.size()) +
                        kBytesPerLogprob * logprobs + echoes * request.prompt_text.size();
   if (request.hold->TryResize(bytes)) return std::nullopt;
   return admission_.RefuseMemory(request.ask.tenant, *request.hold->account(), bytes);

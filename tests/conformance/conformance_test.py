@@ -33,7 +33,8 @@ class Served:
 @pytest.fixture(scope="module")
 def served(clients, tmp_path_factory):
     worker_command = [BIN / "quire-worker", "--model", DEMO, "--served-model-name", MODEL,
-                      "--listen=127.0.0.1:0", "--http-port=0"]
+                      "--listen=127.0.0.1:0", "--http-port=0",
+                      '--speculative-config={"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 8}']
     with Process(worker_command) as worker:
         wire = worker.wait_for_line("ready: ").split()[1]
         router_command = [BIN / "quire-router", f"--worker={wire}", "--port=0", "--grpc-port=0",

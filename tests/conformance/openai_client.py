@@ -79,6 +79,26 @@ def prompts_as_lists_and_token_ids():
 
 
 @check
+def a_prediction_changes_no_answer_and_is_in_the_usage():
+    ask = {"model": MODEL, "messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": 40, "temperature": 0}
+    plain = client.chat.completions.create(**ask)
+    assert plain.usage.completion_tokens_details is None
+    text = plain.choices[0].message.content
+    for content in (text, [{"type": "text", "text": text[:7]}, {"type": "text", "text": text[7:]}]):
+        told = client.chat.completions.create(**ask, prediction={"type": "content", "content": content})
+        assert told.choices[0].message.content == text
+        assert told.usage.completion_tokens == plain.usage.completion_tokens
+        details = told.usage.completion_tokens_details
+        assert 0 < details.accepted_prediction_tokens < told.usage.completion_tokens, details
+    *_, last = client.chat.completions.create(**ask, prediction={"type": "content", "content": text[:30] + " 17 zebras"},
+                                              stream=True, stream_options={"include_usage": True})
+    assert last.usage.completion_tokens_details.rejected_prediction_tokens > 0
+    error = refusal(openai.BadRequestError,
+                    lambda: client.chat.completions.create(**ask, prediction={"type": "text", "content": text}))
+    assert error.param == "prediction" and "content" in str(error), error
+
+
+@check
 def seeds_repeat():
     def draw(seed):
         return client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=16,

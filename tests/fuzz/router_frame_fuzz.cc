@@ -53,7 +53,7 @@ class AnsweringEngine final : public EngineDriver {
     if (submit == nullptr) return true;
     RouterOutput words;
     words.router = submit->router;
-    words.outputs.push_back({submit->submit.key, 0, 0, {1}, {}, {}});
+    words.outputs.push_back({submit->submit.key, 0, 0, 0, 0, {1}, {}, {}});
     Ended ended;
     ended.key = submit->submit.key;
     ended.last_choice = true;

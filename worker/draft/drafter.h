@@ -38,6 +38,8 @@ class Drafter {
   virtual void Propose(std::span<const DraftRow> rows) = 0;
   // The sequence has ended.
   virtual void Forget(uint64_t sequence) = 0;
+  // Whether it looks at DraftRow::prediction: routers send predictions to such workers alone.
+  virtual bool UsesPredictions() const { return false; }
   // Microseconds of the engine's thread that a drafted token takes, about.
   virtual double TokenMicros() const { return 0; }
   // The same for what comes before the first draft of a sequence of `length` tokens: reading those

@@ -32,6 +32,7 @@ class NgramDrafter final : public Drafter {
 
   void Propose(std::span<const DraftRow> rows) override;
   void Forget(uint64_t sequence) override { texts_.erase(sequence); }
+  bool UsesPredictions() const override { return true; }
 
  private:
   static constexpr int kMaxCandidates = 16;

@@ -436,6 +436,7 @@ void Engine::State::TellToken(Choice& choice, const SampledToken& sample, int64_
                               int64_t now_us) {
   if (!out.AddPlainToken(choice, sample.token, count)) {
     out.AddToken(choice, sample, count, result.Top(sample.top));
+    choice.accepted_prediction = choice.rejected_prediction = 0;
   }
   if (MayStop(choice.end_filter, sample.token, count, choice.output_limit)) {
     const StopRules rules{choice.end_ids, choice.min_tokens, choice.output_limit};

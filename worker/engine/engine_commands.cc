@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "common/planted_bug.h"
+#include "worker/draft/drafter.h"
 #include "worker/engine/engine_state.h"
 #include "worker/engine/submit_check.h"
 #include "worker/sample/stop_rules.h"
@@ -112,6 +113,10 @@ void Engine::State::Accept(SubmitCommand command) {
   auto owned = std::make_unique<Request>();
   owned->router = command.router;
   owned->submit = std::move(command.submit);
+  QUIRE_CHECK(owned->submit.prediction_ids.size() <= kMaxPredictionIds);
+  if (options.drafter == nullptr || !options.drafter->UsesPredictions()) {
+    owned->submit.prediction_ids = {};
+  }
   owned->prompt_tokens = static_cast<uint32_t>(owned->submit.prompt_ids.size());
   owned->deadline_us = command.deadline_us;
   owned->accepted_us = record_us;

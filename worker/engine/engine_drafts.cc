@@ -77,7 +77,7 @@ void Engine::State::ProposeDrafts() {
                           .choice = choice.choice,
                           .sampling = choice.sampling,
                           .end_ids = choice.end_ids,
-                          .prediction = {},
+                          .prediction = choice.request->submit.prediction_ids,
                           .cache = choice.cache,
                           .wanted = wanted + choice.samples_in_flight,
                           .drafts = &choice.drafts});
@@ -186,6 +186,10 @@ void Engine::State::NoteDrafts(Choice& choice, size_t drafted, size_t accepted) 
   for (size_t i = 0; i < accepted; ++i) ++totals.accepted_at[i];
   choice.draft_tokens += static_cast<uint32_t>(drafted);
   choice.accepted_draft_tokens += static_cast<uint32_t>(accepted);
+  if (!choice.request->submit.prediction_ids.empty()) {
+    choice.accepted_prediction = static_cast<uint8_t>(accepted);
+    choice.rejected_prediction = static_cast<uint8_t>(drafted - accepted);
+  }
   choice.drafted.Add(static_cast<int64_t>(drafted), static_cast<int64_t>(accepted),
                      choice.OutputCount());
 }

@@ -76,6 +76,8 @@ Output& OutputBuilder::NextOutput(const Choice& choice) {
   cursor_ = {choice.router, router, outputs.data() + filled, outputs.data() + outputs.size()};
   output.key = choice.key;
   output.choice = choice.index;
+  output.accepted_prediction_tokens = choice.accepted_prediction;
+  output.rejected_prediction_tokens = choice.rejected_prediction;
   output.logprobs.clear();
   if (!output.top.empty()) ResizeRecycling(output.top, 0, spare_tops_, max_spare_);
   return output;

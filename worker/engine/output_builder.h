@@ -47,12 +47,14 @@ class OutputBuilder {
   // done.
   bool AddPlainToken(const Choice& choice, TokenId token, int64_t output_count) {
     if (cursor_.next == cursor_.end || choice.router != cursor_.router || logprobs_wanted_ ||
-        choice.logprobs > 0 || cursor_.next->ids.size() != 1) {
+        choice.logprobs > 0 || cursor_.next->ids.size() != 1 ||
+        (choice.accepted_prediction | choice.rejected_prediction) != 0) {
       return false;
     }
     Output& output = *cursor_.next++;
     output.key = choice.key;
     output.choice = choice.index;
+    output.accepted_prediction_tokens = output.rejected_prediction_tokens = 0;
     output.first_index = static_cast<uint64_t>(output_count - 1);
     output.ids[0] = token;
     return true;

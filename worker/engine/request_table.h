@@ -41,8 +41,10 @@ struct Choice : Sequence {
   Request* request = nullptr;  // null: the idle probe
   int32_t min_tokens = 0;      // as in SamplingParams
   bool ended = false;
-  bool is_beam = false;   // a row of a beam search, not one of the request's choices
-  int64_t discarded = 0;  // generated tokens past the end
+  bool is_beam = false;  // a row of a beam search, not one of the request's choices
+  // With a prediction: drafts that the current step took and dropped, until an output reports them.
+  uint8_t accepted_prediction = 0, rejected_prediction = 0;
+  int64_t discarded = 0;                    // generated tokens past the end
   int64_t stalled_since_us = kNeverMicros;  // when its window was used up
   DraftHistory drafted;
   bool forced = false;                 // its drafts are what its grammar forces

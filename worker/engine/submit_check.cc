@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/wire/features.h"
 #include "worker/adapters/adapter_table.h"
+#include "worker/draft/drafter.h"
 #include "worker/engine/beams.h"
 #include "worker/sample/stop_rules.h"
 
@@ -98,6 +99,9 @@ std::vector<std::string> ServedFeatures(const EngineOptions& options) {
     features.emplace_back(kFeatureThoughtBudget);
   }
   if (options.max_choices > 1) features.emplace_back(kFeatureChoices);
+  if (options.drafter != nullptr && options.drafter->UsesPredictions()) {
+    features.emplace_back(kFeaturePrediction);
+  }
   if (options.adapters != nullptr && options.adapters->max_loras() > 0) {
     features.emplace_back(kFeatureAdapter);
   }
@@ -127,6 +131,13 @@ std::optional<Refused> CheckSubmit(const Submit& submit, const EngineOptions& op
                   rest == std::string::npos ? "is invalid" : message.substr(rest));
   }
   if (auto refused = CheckPrompt(submit, options)) return refused;
+  if (submit.prediction_ids.size() > kMaxPredictionIds) {
+    return Refuse(RefusalCode::kInvalid, "prediction_ids",
+                  "has more than " + std::to_string(kMaxPredictionIds) + " tokens");
+  }
+  if (auto refused = CheckTokens(submit.prediction_ids, "prediction_ids", options.vocab_size)) {
+    return refused;
+  }
   if (auto refused = CheckChoices(submit, options)) return refused;
   if (submit.sampling.beam_width > 0) {
     const size_t ends = EndIds(submit.sampling, options.eos_token_ids).size();

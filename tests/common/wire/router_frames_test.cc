@@ -67,6 +67,7 @@ pb::RouterFrame FullSubmit() {
   budget->add_opens()->add_ids(1);
   budget->add_closes()->add_ids(2);
   budget->add_end(3);
+  s->add_prediction_ids(5);
   s->set_initial_window(256);
   s->add_required_features("f");
   s->set_traceparent("00-1-2-03");
@@ -117,6 +118,7 @@ TEST(DecodeSubmit, EveryFieldIsHandedOn) {
             (Constraint{ConstraintKind::kGrammar, "root ::= \"a\"", " ?", true, true}));
   ASSERT_NE(s.thought_budget, nullptr);
   EXPECT_EQ(*s.thought_budget, (ThoughtBudget{99, true, true, {{1}}, {{2}}, {3}}));
+  EXPECT_EQ(s.prediction_ids, (std::vector<TokenId>{5}));
   EXPECT_EQ(s.initial_window, 256u);
   EXPECT_EQ(s.required_features, std::vector<std::string>{"f"});
   EXPECT_EQ(s.traceparent, "00-1-2-03");
@@ -189,6 +191,7 @@ TEST(DecodeSubmit, EveryLimitHoldsAtLimitPlusOne) {
              [](S& s, int) { s.mutable_thought_budget()->mutable_opens(0)->add_ids(1); }),
       counts("thought_budget.end", kMaxThoughtEndIds,
              [](S& s, int) { s.mutable_thought_budget()->add_end(1); }),
+      counts("prediction_ids", kMaxPredictionIds, [](S& s, int) { s.add_prediction_ids(1); }),
       strings("required_features", kMaxFeatureBytes,
               [](S& s, auto v) { s.add_required_features(v); }),
       counts("required_features", kMaxFeatures, [](S& s, int) { s.add_required_features("f"); }),
@@ -221,6 +224,8 @@ TEST(DecodeSubmit, BadValuesNameTheirField) {
             "stop_token_ids");
   EXPECT_EQ(RefusedOf([](S& s) { s.mutable_choices(0)->add_outputs(-1); }).field,
             "choices.outputs");
+  EXPECT_EQ(RefusedOf([](S& s) { s.add_prediction_ids(1000); }).field, "prediction_ids");
+  EXPECT_EQ(RefusedOf([](S& s) { s.add_prediction_ids(-1); }).field, "prediction_ids");
   EXPECT_EQ(RefusedOf([](S& s) { s.mutable_constraint()->set_kind(pb::Constraint::NONE); }).field,
             "constraint");
   EXPECT_EQ(RefusedOf([](S& s) { s.mutable_constraint()->clear_source(); }).field, "constraint");
@@ -393,6 +398,29 @@ TEST(RouterFrames, ASubmitWithAllItsLimitsReachedAtOnceFitsOneFrame) {
   const std::vector<std::string> frames = EncodeSubmit(submit);
   ASSERT_EQ(frames.size(), 2u);
   EXPECT_LE(frames[0].size(), kMaxFrameBytes);
+}
+
+// It has what the resumed outputs leave of the first frame; all of the prompt arrives.
+TEST(RouterFrames, APredictionIsCutToTheFirstFrame) {
+  struct Case {
+    size_t resumed, predicted, told, parts;
+  };
+  constexpr size_t kFrame = kMaxPromptIdsPerFrame;
+  for (const Case& c : {Case{2, 5, 5, 0}, Case{0, kMaxPredictionIds + 1, kMaxPredictionIds, 0},
+                        Case{kFrame - 7, 10, 7, 1}, Case{kFrame, 10, 0, 1}}) {
+    Submit submit = WholeSubmit();
+    submit.choices = {{std::vector<TokenId>(c.resumed, 4), false}};
+    submit.prediction_ids = std::vector<TokenId>(c.predicted, 1'999'999);
+    const std::vector<std::string> frames = EncodeSubmit(submit);
+    ASSERT_EQ(frames.size(), 1 + c.parts);
+    const pb::Submit told = Read(frames[0]).submit();
+    EXPECT_EQ(told.prediction_ids_size(), static_cast<int>(c.told));
+    EXPECT_EQ(told.prompt_ids_size(), c.parts == 0 ? 3 : 0);
+    EXPECT_EQ(told.parts(), c.parts);
+    if (c.parts > 0) {
+      EXPECT_EQ(Read(frames[1]).submit_part().prompt_ids_size(), 3);
+    }
+  }
 }
 
 TEST(RouterFrames, LongPromptsAreSplitAtTheLimit) {

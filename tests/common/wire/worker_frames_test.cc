@@ -204,6 +204,14 @@ TEST(WorkerFrames, StepsThatLieAreBroken) {
       },
       [](auto& s) {
         s.add_outputs()->add_ids(1);
+        s.mutable_outputs(0)->set_accepted_prediction_tokens(1u << 16);
+      },
+      [](auto& s) {
+        s.add_outputs()->add_ids(1);
+        s.mutable_outputs(0)->set_rejected_prediction_tokens(1u << 16);
+      },
+      [](auto& s) {
+        s.add_outputs()->add_ids(1);
         s.mutable_outputs(0)->set_first_index(std::numeric_limits<uint64_t>::max());
       },
       [](auto& s) { s.add_ended()->set_choice(kMaxChoices); },
@@ -276,7 +284,8 @@ TEST(EncodeStep, EveryFieldIsWritten) {
   step.first_event_seq = 8;
   const AttemptKey key{RequestNumber(1), Attempt(2)};
   step.admitted.push_back({key, 32, 7});
-  step.outputs.push_back({key, 1, 5, {10, 11}, {-0.5f, -1.5f}, {{{1}, {-1.f}}, {{2}, {-2.f}}}});
+  step.outputs.push_back(
+      {key, 1, 3, 2, 5, {10, 11}, {-0.5f, -1.5f}, {{{1}, {-1.f}}, {{2}, {-2.f}}}});
   step.prompt_logprobs.push_back({key, 3, {-3.f}, {{{4}, {-4.f}}}, {6}});
   step.ended.push_back(
       {key, 1, EndReason::kFailed, "why", true, {1, 2, 3, 4, 5, 6}, true, 99, true});
@@ -302,6 +311,8 @@ TEST(EncodeStep, EveryFieldIsWritten) {
   EXPECT_EQ(s.admitted(0).event_seq(), 7u);
   EXPECT_EQ(s.outputs(0).choice(), 1u);
   EXPECT_EQ(s.outputs(0).first_index(), 5u);
+  EXPECT_EQ(s.outputs(0).accepted_prediction_tokens(), 3u);
+  EXPECT_EQ(s.outputs(0).rejected_prediction_tokens(), 2u);
   EXPECT_EQ(s.outputs(0).ids(1), 11);
   EXPECT_EQ(s.outputs(0).logprobs(1), -1.5f);
   EXPECT_EQ(s.outputs(0).top(1).ids(0), 2);
@@ -338,7 +349,7 @@ TEST(EncodeStep, ABigStepIsSplitAndNothingIsLost) {
   const AttemptKey key{RequestNumber(1), Attempt(1)};
   const TopLogprobs top{std::vector<TokenId>(20, 1 << 30), std::vector<float>(20, -1.f)};
   // One choice whose logprobs alone exceed a frame, then its end, then many events.
-  step.outputs.push_back({key, 0, 100, {}, {}, {}});
+  step.outputs.push_back({key, 0, 4, 1, 100, {}, {}, {}});
   for (int i = 0; i < 9000; ++i) {
     step.outputs[0].ids.push_back(i);
     step.outputs[0].logprobs.push_back(-1.f);
@@ -355,6 +366,7 @@ TEST(EncodeStep, ABigStepIsSplitAndNothingIsLost) {
   same.ended = step.ended;
   size_t bytes = 0;
   uint64_t next_index = 100, next_event = 101, last_event = 100, seq = 10;
+  uint64_t accepted = 0, rejected = 0;  // once, however it is split
   bool ended = false;
   for (const std::string& frame_bytes : EncodeStep(step)) {
     const pb::WorkerFrame frame = Parsed(frame_bytes);
@@ -367,6 +379,8 @@ TEST(EncodeStep, ABigStepIsSplitAndNothingIsLost) {
       EXPECT_EQ(output.logprobs_size(), output.ids_size());
       EXPECT_EQ(output.top_size(), output.ids_size());
       next_index += static_cast<uint64_t>(output.ids_size());
+      accepted += output.accepted_prediction_tokens();
+      rejected += output.rejected_prediction_tokens();
     }
     for (const pb::Ended& end : s.ended()) {
       ended = true;
@@ -382,6 +396,8 @@ TEST(EncodeStep, ABigStepIsSplitAndNothingIsLost) {
     if (s.events_size() == 0) bytes += frame_bytes.size();
   }
   EXPECT_EQ(next_index, 9100u);
+  EXPECT_EQ(accepted, 4u);
+  EXPECT_EQ(rejected, 1u);
   EXPECT_EQ(next_event, 141u);
   EXPECT_TRUE(ended);
   EXPECT_GT(seq, 13u);

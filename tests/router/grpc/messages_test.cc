@@ -22,6 +22,7 @@ TEST(GrpcMessages, GenerateArrivesWhole) {
   in.set_cache_salt("s");
   in.set_omit_text(true);
   in.set_truncate_prompt_tokens(5);
+  in.set_prediction("p");
   v1::SamplingOptions& s = *in.mutable_sampling();
   s.set_temperature(0.5f);
   s.set_top_k(4);
@@ -42,6 +43,7 @@ TEST(GrpcMessages, GenerateArrivesWhole) {
   EXPECT_FALSE(out.want_text);
   EXPECT_TRUE(out.streaming);
   EXPECT_EQ(*out.truncate_prompt_tokens, 5);
+  EXPECT_EQ(out.prediction, "p");
   EXPECT_FLOAT_EQ(*out.sampling.temperature, 0.5f);
   EXPECT_FALSE(out.sampling.top_p.has_value());
   EXPECT_EQ(*out.sampling.seed, 9u);

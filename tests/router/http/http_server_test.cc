@@ -132,6 +132,26 @@ TEST(HttpServer, CompletionWhole) {
             R"("prompt_tokens_details":{"cached_tokens":1}},"seed":42,"model_id":"id-of-demo"})");
 }
 
+TEST(HttpServer, TheUsageOfAPredictionIsShownWholeAndStreamed) {
+  EdgeHarness edge;
+  const auto ask = [&](const std::string& more) {
+    return edge
+        .Ask(
+            edge.Post("/v1/chat/completions",
+                      R"({"messages":[{"role":"user","content":"x"}],"max_tokens":2)" + more + "}"))
+        .body;
+  };
+  const std::string predicts = R"(,"prediction":{"type":"content","content":"tok0"})";
+  const std::string streams = R"(,"stream":true,"stream_options":{"include_usage":true})";
+  const std::string shown =
+      R"("prompt_tokens_details":{"cached_tokens":1},"completion_tokens_details":)"
+      R"({"reasoning_tokens":0,"accepted_prediction_tokens":7,"rejected_prediction_tokens":4}})";
+  for (const std::string& how : {std::string(), streams}) {
+    EXPECT_NE(ask(predicts + how).find(shown), std::string::npos);
+    EXPECT_EQ(ask(how).find("completion_tokens_details"), std::string::npos);
+  }
+}
+
 // Choices × the text of each: what waits until it is whole counts as it grows.
 TEST(HttpServer, AWholeAnswerHoldsWhatItsTenantMayHoldAndAStreamNeedNot) {
   EdgeHarness edge;

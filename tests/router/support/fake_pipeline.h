@@ -268,6 +268,11 @@ class FakePipeline : public Pipeline {
     usage.prompt_tokens = 3;
     usage.completion_tokens = static_cast<uint32_t>(request.sent * request.request.sampling.n);
     usage.cached_tokens = 1;
+    if (request.request.prediction) {
+      usage.has_prediction = true;
+      usage.accepted_prediction_tokens = 7;
+      usage.rejected_prediction_tokens = 4;
+    }
     sink->OnFinished(usage);
   }
 

@@ -10,6 +10,14 @@ namespace {
 constexpr Micros kRedial = 15 * kMicrosPerMilli;
 constexpr size_t kMaxViolations = 20;
 
+// What half of the clients expect: their answer, with one token of it wrong in most cases.
+std::vector<TokenId> PredictionOf(const Submit& submit, std::vector<TokenId> answer) {
+  const uint64_t draw = test::TagMix(submit.sampling.seed, 21);
+  if (draw % 2 == 0 || answer.empty()) return {};
+  if (draw % 8 != 1) answer[(draw >> 8) % answer.size()] = static_cast<TokenId>((draw >> 32) % 8);
+  return answer;
+}
+
 }  // namespace
 
 void SimWorld::Violate(const std::string& what) {
@@ -54,6 +62,7 @@ SimRouter::SimRouter(SimWorld& shared, int index)
           beams.empty() ? test::TagAnswer(model, plan.submit, i, salt) : beams[i];
       shared_.guesses.Know(plan.submit.sampling.seed, i, client.choices[i].expected.tokens);
     }
+    client.prediction = PredictionOf(plan.submit, client.choices[0].expected.tokens);
   }
 }
 
@@ -195,6 +204,7 @@ Submit SimRouter::MakeSubmit(const Client& client) {
   submit.key = {client.number, Attempt(client.attempt)};
   submit.submit_number = next_submit_number_++;
   submit.request_id = Name(client);
+  submit.prediction_ids = client.prediction;
   for (size_t i = 0; i < client.choices.size(); ++i) {
     submit.choices[i].outputs = client.choices[i].tokens;
     submit.choices[i].ended = client.choices[i].ended;

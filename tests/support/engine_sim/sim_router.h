@@ -69,6 +69,7 @@ class SimRouter {
     int repeats = 0;            // Submits sent again whose refusal is due
     Micros deadline = -1;
     std::vector<Choice> choices;
+    SharedTokens prediction;
     PromptLogprobs scored;    // what the prompt's logprobs must be, when they are asked for
     bool scores = false;      // the current attempt tells them: it did not resume
     size_t scored_count = 0;  // of these, told by the current attempt

@@ -61,6 +61,15 @@ TEST(NgramDrafterTest, APredictionIsFollowedFromItsStartAndFoundAgain) {
   EXPECT_EQ(Propose(drafter, {1, 2, 10, 11, 99, 12, 13}, 2, 9, prediction), (Tokens{14, 15}));
 }
 
+TEST(NgramDrafterTest, APredictionIsFollowedFromOutputsThatWereThereBefore) {
+  NgramDrafter drafter({.min_tokens = 5, .max_tokens = 5});
+  const Tokens prediction = {10, 11, 12, 13, 14, 15};
+  EXPECT_EQ(Propose(drafter, {1, 2, 10, 11, 12}, 2, 2, prediction), (Tokens{13, 14}));
+  EXPECT_EQ(Propose(drafter, {1, 2, 10, 11, 12, 13, 14, 15}, 2, 2, prediction), (Tokens{}))
+      << "its end";
+  EXPECT_EQ(Propose(drafter, {1, 2, 10, 99, 12}, 2, 2, prediction, 2), (Tokens{})) << "off it";
+}
+
 // Against the plainest search, over texts of a few letters.
 TEST(NgramDrafterTest, FindsWhatASearchOfTheWholeTextFinds) {
   std::mt19937_64 rng(3);

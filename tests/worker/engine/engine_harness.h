@@ -66,6 +66,8 @@ struct Answer {
   std::vector<TokenId> tokens;                       // of the first choice
   std::map<uint32_t, std::vector<TokenId>> further;  // of the others
   std::map<uint32_t, std::vector<float>> logprobs;   // by choice, of the tokens sampled here
+  uint64_t accepted_predictions = 0;                 // as outputs told
+  uint64_t rejected_predictions = 0;
   std::vector<Ended> ended;
   std::vector<Refused> refused;
   int admitted = 0;
@@ -215,6 +217,8 @@ class Harness {
       ASSERT_EQ(answer.end_of(output.choice), nullptr) << "a token after the end";
       std::vector<TokenId>& tokens = answer.of(output.choice);
       ASSERT_EQ(output.first_index, tokens.size());
+      answer.accepted_predictions += output.accepted_prediction_tokens;
+      answer.rejected_predictions += output.rejected_prediction_tokens;
       tokens.insert(tokens.end(), output.ids.begin(), output.ids.end());
       std::vector<float>& logprobs = answer.logprobs[output.choice];
       logprobs.insert(logprobs.end(), output.logprobs.begin(), output.logprobs.end());

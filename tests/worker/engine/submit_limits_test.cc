@@ -115,6 +115,11 @@ std::vector<Limit> Lists() {
                     {[](Submit& s) { s.prompt_ids = std::vector<TokenId>(256, 63); },
                      [](Submit& s) { s.prompt_ids = {}; }, [](Submit& s) { s.prompt_ids = {64}; },
                      [](Submit& s) { s.prompt_ids = {INT32_MIN}; }}});
+  limits.push_back(
+      {"prediction_ids",
+       {[](Submit& s) { s.prediction_ids = std::vector<TokenId>(65'536, 63); }},
+       {[](Submit& s) { s.prediction_ids = std::vector<TokenId>(65'537, 63); },
+        [](Submit& s) { s.prediction_ids = {64}; }, [](Submit& s) { s.prediction_ids = {-1}; }}});
   limits.push_back({"choices.outputs",
                     {[](Submit& s) { s.choices[0].outputs.assign(5, 63); },
                      [](Submit& s) { s.choices[0].outputs = {63}; }},
