@@ -44,7 +44,7 @@ void AddRequestLimitFlags(config::Schema& schema, RouterConfig& c) {
               .min = 1024,
               .max = 1 << 24});
   schema.Add({.name = "max-prompt-bytes",
-              .help = "Size of one prompt's text, or of a chat's messages and tools as JSON.",
+              .help = "Size of one prompt's or prediction's text, or a chat's messages and tools.",
               .target = config::InBytes(&c.requests.max_prompt_bytes),
               .also = {config::InBytes(&c.pipeline.limits.max_prompt_bytes)},
               .min = 1,

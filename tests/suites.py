@@ -69,7 +69,7 @@ SUITES = [
     tests("discovery", BOTH, 0.5, "tests/process/discovery_test.py"),
     tests("docs", BOTH, 0.6, "tests/docs"),
     tests("resumes", BOTH, 0.2, "tests/fault/resumes_test.py"),
-    tests("speculation", BOTH, 0.3, "tests/fault/speculation_test.py"),
+    tests("speculation", BOTH, 0.4, "tests/fault/speculation_test.py", "tests/process/prediction_test.py"),
     tests("adapters", BOTH, 1.0, "tests/fault/adapters_test.py", "tests/process/lora_test.py",
           "tests/process/lora_runtime_test.py"),
     tests("hangs", BOTH, 0.4, "tests/fault/hangs_test.py", alone=True),

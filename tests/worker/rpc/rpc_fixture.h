@@ -179,7 +179,7 @@ class RpcTest : public testing::Test {
     EngineOutput output;
     output.routers.emplace_back().router = RouterInstance(instance);
     output.routers[0].outputs.push_back(
-        {KeyOf(request), 0, first_index, {ids.begin(), ids.end()}, {}, {}});
+        {KeyOf(request), 0, 0, 0, first_index, {ids.begin(), ids.end()}, {}, {}});
     return output;
   }
 
