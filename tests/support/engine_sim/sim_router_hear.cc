@@ -134,6 +134,11 @@ void SimRouter::Take(const Output& output) {
       output.first_index + output.ids.size() > choice.granted) {
     shared_.Violate(name + " gets tokens beyond its window");
   }
+  if (output.accepted_prediction_tokens + output.rejected_prediction_tokens > 0) {
+    if (client->prediction.empty()) shared_.Violate(name + " hears of a prediction it has not");
+    shared_.coverage.Add("accepted of predictions", output.accepted_prediction_tokens);
+    shared_.coverage.Add("rejected of predictions", output.rejected_prediction_tokens);
+  }
   for (size_t i = 0; i < output.ids.size(); ++i) {
     choice.tokens.push_back(output.ids[i]);
     Check(choice, output, i);

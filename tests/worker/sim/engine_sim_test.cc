@@ -71,6 +71,8 @@ TEST(EngineSim, EveryPromiseIsKeptUnderEverySeed) {
                            "proposals compared",
                            "draft model's evictions",
                            "draft model's hits",
+                           "accepted of predictions",
+                           "rejected of predictions",
                            "snapshots in parts",
                            "snapshots overtaken",
                            "snapshot parts under load",
