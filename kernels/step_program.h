@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/activation.h"
 #include "kernels/attention_ops.h"
 #include "kernels/kv_layout.h"
 #include "kernels/latent_ops.h"
@@ -74,12 +75,8 @@ struct NormOp {
 
 // y = in · weightᵀ + bias, then the activation, then the scale; then out = y, or out += y.
 struct LinearOp {
-  // The gated forms take weight rows [gate; up] of equal height: y = act(gate) * up, width rows
-  // / 2. kClampedGated (gpt-oss): g = min(gate, 7), u = up within ±7, y = g · σ(1.702 g) · (u + 1).
-  enum class Activation : uint8_t { kNone, kRelu, kSiluGated, kGeluTanhGated, kClampedGated };
-  static constexpr bool IsGated(Activation activation) {
-    return activation >= Activation::kSiluGated;
-  }
+  using Activation = kernels::Activation;
+  static constexpr bool IsGated(Activation activation) { return kernels::IsGated(activation); }
   WeightId weight = kNoId;
   WeightId bias = kNoId;  // [1, rows]
   Activation activation = Activation::kNone;
@@ -128,7 +125,8 @@ struct AllReduceOp {
 // and weighs them, and y = Σ weight_e · (down_e · act(gate_up_e · in)) in the order of choice; then
 // out = y, or out += y. Routing is computed in float32 and depends on the token's row alone.
 struct MoeOp {
-  // The two matrices of one expert; the first holds rows [gate; up].
+  // The two matrices of one expert; the first holds rows [gate; up], or those of up alone where the
+  // activation is not gated.
   struct Expert {
     WeightId gate_up = kNoId, down = kNoId;
     WeightId gate_up_bias = kNoId, down_bias = kNoId;

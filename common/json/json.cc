@@ -82,6 +82,35 @@ std::string WhyMalformed(std::string_view rest, const std::string& otherwise) {
   return otherwise;
 }
 
+// From after the opening quote to after the closing one.
+size_t SkipString(std::string_view text, size_t at, bool& escaped) {
+  for (; at < text.size(); ++at) {
+    if (text[at] == '"') return at + 1;
+    if (text[at] != '\\') continue;
+    escaped = true;
+    ++at;
+  }
+  return text.size();
+}
+
+// As long as before: positions in messages stay those of the text.
+std::string WithoutPythonsInfinity(std::string text) {
+  constexpr std::string_view kWord = "Infinity", kNumber = "1e308   ";
+  static_assert(kWord.size() == kNumber.size());
+  bool escaped = false;
+  for (size_t at = 0; at < text.size();) {
+    if (text[at] == '"') {
+      at = SkipString(text, at + 1, escaped);
+    } else if (std::string_view(text).substr(at).starts_with(kWord)) {
+      text.replace(at, kWord.size(), kNumber);
+      at += kWord.size();
+    } else {
+      ++at;
+    }
+  }
+  return text;
+}
+
 void Append(const Value& value, std::string& out);
 
 void AppendObject(const Object& object, std::string& out) {
@@ -156,17 +185,6 @@ bool HasInfinity(const Value& value) {
          });
 }
 
-// From after the opening quote to after the closing one.
-size_t SkipString(std::string_view text, size_t at, bool& escaped) {
-  for (; at < text.size(); ++at) {
-    if (text[at] == '"') return at + 1;
-    if (text[at] != '\\') continue;
-    escaped = true;
-    ++at;
-  }
-  return text.size();
-}
-
 // Of a well-formed text: where its first number stands that is read as an infinity.
 size_t PlaceOfInfinity(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
@@ -235,6 +253,12 @@ Extent Measure(std::string_view text) {
 }
 
 absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits) {
+  if (limits.pythons_infinity && text.size() <= limits.max_bytes &&
+      text.find("Infinity") != std::string_view::npos) {
+    Limits plain = limits;
+    plain.pythons_infinity = false;
+    return Parse(WithoutPythonsInfinity(std::string(text)), plain);
+  }
   if (text.size() > limits.max_bytes) {
     return absl::ResourceExhaustedError(AbslView("JSON has " + std::to_string(text.size()) +
                                                  " bytes; the limit is " +

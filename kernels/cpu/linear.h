@@ -76,9 +76,13 @@ void FinishRows(const LinearJob& job, const Panel& a, const Panel& b, RowRange r
       PutOut<V>(job, row, a, ClampedGate<V>(y, z));
       continue;
     }
-    if (job.activation == Activation::kRelu) {
+    if (job.activation == Activation::kRelu || job.activation == Activation::kReluSquared) {
       y = V::Max(y, V::Zero());
       z = V::Max(z, V::Zero());
+    }
+    if (job.activation == Activation::kReluSquared) {
+      y = V::Mul(y, y);
+      z = V::Mul(z, z);
     }
     if (job.scale != 1.0f) {
       y = V::Mul(y, V::Set(job.scale));

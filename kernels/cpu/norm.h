@@ -101,8 +101,9 @@ void Activate(const ActivateJob& job, int row_begin, int row_end) {
     for (int i = 0; i < job.width; i += 16) {
       const int left = job.width - i;
       auto y = LoadUpTo<V>(in + i, left);
-      if (job.activation == Activation::kRelu) {
+      if (!LinearOp::IsGated(job.activation)) {
         y = V::Max(y, V::Zero());
+        if (job.activation == Activation::kReluSquared) y = V::Mul(y, y);
       } else {
         const auto z = LoadUpTo<V>(in + job.width + i, left);
         y = job.activation == Activation::kSiluGated       ? V::Mul(Silu<V>(y), z)

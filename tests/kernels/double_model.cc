@@ -64,6 +64,8 @@ void Activate(LinearOp::Activation kind, std::vector<double>& y) {
   using Activation = LinearOp::Activation;
   if (kind == Activation::kRelu) {
     for (double& v : y) v = std::max(v, 0.0);
+  } else if (kind == Activation::kReluSquared) {
+    for (double& v : y) v = std::max(v, 0.0) * std::max(v, 0.0);
   } else if (kind != Activation::kNone) {
     const size_t half = y.size() / 2;
     for (size_t i = 0; i < half; ++i) {

@@ -70,13 +70,16 @@ MoeOp Builder::Experts(BufferId in, BufferId out) {
   op.rule = shape.rule;
   for (int e = 0; e < shape.experts; ++e) {
     op.experts.push_back(
-        {Matrix({{shape.type, shape.inner}, {shape.second_type, shape.inner}}, shape.hidden),
+        {shape.plain_experts
+             ? Matrix({{shape.type, shape.inner}}, shape.hidden)
+             : Matrix({{shape.type, shape.inner}, {shape.second_type, shape.inner}}, shape.hidden),
          Matrix({{shape.second_type, shape.hidden}}, shape.inner)});
     if (!shape.expert_biases) continue;
     op.experts.back().gate_up_bias = Vector(2 * shape.inner, 0.0f);
     op.experts.back().down_bias = Vector(shape.hidden, 0.0f);
   }
   if (shape.expert_biases) op.activation = LinearOp::Activation::kClampedGated;
+  if (shape.plain_experts) op.activation = LinearOp::Activation::kReluSquared;
   op.accumulate = true;
   op.in = in;
   op.out = out;

@@ -32,6 +32,7 @@ struct ModelShape {
   int experts = 0;  // in place of the second block's mlp; 0: none
   RoutingRule rule;
   bool selection_bias = false;
+  bool plain_experts = false;  // without a gate: squared ReLU
   bool expert_biases = false;  // gpt-oss: biases of router and experts, and its gate
   bool sinks = false;
   float block_scale = 1.0f;  // of what a block adds to the stream

@@ -150,6 +150,27 @@ TEST(Linear, BiasScaleAndSoftCap) {
   }
 }
 
+TEST(Linear, ReluAndItsSquare) {
+  WeightStore store(37);
+  const Weight weight = store.RandomWeight(DType::kF32, 37, 64, 0.5f);
+  Product product;
+  product.matrix = Pack(weight, false);
+  product.bias = RandomRows(37, store.random());
+  const std::vector<float> x = RandomRows(20 * 64, store.random());
+  const std::vector<float> plain = product.Run(ReferenceKernels(), x, 20);
+  for (const auto activation : {LinearOp::Activation::kRelu, LinearOp::Activation::kReluSquared}) {
+    product.activation = activation;
+    const std::vector<float> got = product.Run(ReferenceKernels(), x, 20);
+    for (size_t i = 0; i < got.size(); ++i) {
+      const float y = std::max(plain[i], 0.0f);
+      EXPECT_EQ(got[i], activation == LinearOp::Activation::kRelu ? y : y * y);
+    }
+    for (const KernelTable* kernels : HostKernels()) {
+      EXPECT_TRUE(SameBits(product.Run(*kernels, x, 20), got)) << kernels->name;
+    }
+  }
+}
+
 // Types that a file stores as indices are unpacked to two, three or four bits.
 double MostOfTheFile(DType type) {
   switch (type) {

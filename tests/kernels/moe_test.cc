@@ -36,6 +36,7 @@ struct Mixture {
   RoutingRule rule;
   bool selection_bias = false;
   bool biases = false;
+  bool plain = false;
 };
 const Mixture kMixtures[] = {
     {"qwen3", 8, {.chosen = 3}},
@@ -56,6 +57,7 @@ const Mixture kMixtures[] = {
      true},
     {"many", 33, {.chosen = 6}},
     {"gpt_oss", 6, {.chosen = 4}, false, true},
+    {"nemotron_h", 10, {.scores = Scores::kSigmoid, .chosen = 3, .scale = 2.5f}, true, false, true},
 };
 
 class Mixtures : public ::testing::TestWithParam<Mixture> {
@@ -64,6 +66,7 @@ class Mixtures : public ::testing::TestWithParam<Mixture> {
     ModelShape shape = ShapeOf(GetParam().rule, GetParam().experts);
     shape.selection_bias = GetParam().selection_bias;
     shape.expert_biases = shape.sinks = GetParam().biases;
+    shape.plain_experts = GetParam().plain;
     shape.type = type;
     shape.second_type = type == DType::kF32 ? DType::kQ8_0 : type;
     return MakeProgram(shape, store);

@@ -106,6 +106,11 @@ absl::Status CheckWindows(const ModelConfig& config) {
     return absl::InvalidArgumentError(absl::StrCat("layer_types has ", config.layer_windows.size(),
                                                    " entries for ", config.layers, " layers"));
   }
+  if (!config.mixers.empty() && config.mixers.size() != config.layer_windows.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("the pattern of layers has ",
+                                                   config.mixers.size(), " entries for ",
+                                                   config.layers, " layers"));
+  }
   for (int window : config.layer_windows) {
     if (window == kernels::kNoKeys) continue;
     QUIRE_RETURN_IF_ERROR(CheckRanges({{"sliding_window", window, 0, kMaxPositions}}));
@@ -189,6 +194,13 @@ std::string TurnsAndScalesText(const ModelConfig& config) {
                           growth.interval);
   }
   if (!config.norm_bias) text += "norm_bias=0\n";
+  if (!config.mixers.empty()) {
+    text += "mixers=";
+    for (const ModelConfig::Mixer mixer : config.mixers) {
+      text += static_cast<char>('0' + static_cast<int>(mixer));
+    }
+    text += "\n";
+  }
   if (config.head_norms) text += "head_norms=1\n";
   const LatentConfig& latent = config.latent;
   if (latent.rank > 0) {
@@ -272,6 +284,7 @@ int ModelConfig::KeysOf(int layer) const {
 }
 
 bool ModelConfig::HasMlp() const {
+  if (!mixers.empty()) return std::find(mixers.begin(), mixers.end(), Mixer::kMlp) != mixers.end();
   return experts.count == 0 ||
          std::find(experts.layers.begin(), experts.layers.end(), false) != experts.layers.end();
 }

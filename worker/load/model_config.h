@@ -72,7 +72,9 @@ struct LatentConfig {
 };
 
 struct ModelConfig {
-  enum class Activation : uint8_t { kSilu, kGeluTanh, kRelu, kClamped };
+  enum class Activation : uint8_t { kSilu, kGeluTanh, kRelu, kClamped, kReluSquared };
+  // What a layer is where it is one block alone.
+  enum class Mixer : uint8_t { kRecurrent, kAttention, kMlp, kExperts };
 
   std::string family;  // "llama", "gemma3", …
   int vocab_size = 0;
@@ -94,8 +96,10 @@ struct ModelConfig {
   double attention_softcap = 0.0;
   double logit_softcap = 0.0;
   // Tokens that a query sees, itself included; 0 is full attention, kernels::kNoKeys: none, the
-  // layer is recurrent.
+  // layer is recurrent, or an mlp alone.
   std::vector<int> layer_windows;
+  // One for each layer; empty: each is attention or a recurrence, and then an mlp.
+  std::vector<Mixer> mixers;
   RopeConfig rope;          // of full layers
   RopeConfig sliding_rope;  // of sliding layers
   double norm_weight_offset =
@@ -138,6 +142,7 @@ struct ModelConfig {
   int KeysOf(int layer) const;
   RecurrentConfig recurrent;
   bool IsRecurrent(int layer) const {
+    if (!mixers.empty()) return mixers[static_cast<size_t>(layer)] == Mixer::kRecurrent;
     return recurrent.Exists() && layer_windows[static_cast<size_t>(layer)] < 0;
   }
   bool gated_attention = false;  // a sigmoid of numbers beside q multiplies what attention gives

@@ -58,6 +58,7 @@ absl::StatusOr<json::Object> ParseObject(const std::string& text, const std::str
   json::Limits limits;
   limits.max_bytes = max_bytes;
   limits.max_depth = 32;
+  limits.pythons_infinity = true;
   absl::StatusOr<json::Value> value = json::Parse(text, limits);
   if (!value.ok()) return Annotate(value.status(), path);
   if (!value->is_object()) {

@@ -25,8 +25,12 @@ struct Names {
   const char* key_dim = "";
   const char* value_dim = "";
 };
-Names NamesOf(Kind kind) {
+Names NamesOf(const ModelConfig& config) {
+  const Kind kind = config.recurrent.kind;
   if (kind == Kind::kShortConvolution) return {"conv_L_cache"};
+  if (!config.mixers.empty()) {  // Nemotron-H
+    return {"conv_kernel", "n_groups", "mamba_num_heads", "ssm_state_size", "mamba_head_dim"};
+  }
   if (kind == Kind::kMamba2) {
     return {"mamba_d_conv", "mamba_n_groups", "mamba_n_heads", "mamba_d_state", "mamba_d_head"};
   }
@@ -47,7 +51,7 @@ absl::Status CheckRecurrentLayers(const ModelConfig& config) {
   if (count == config.layers) {
     return absl::InvalidArgumentError("no layer has attention, which is not served");
   }
-  const Names names = NamesOf(recurrent.kind);
+  const Names names = NamesOf(config);
   absl::Status status = CheckCount(names.taps, recurrent.taps, 2, kernels::kMostTaps);
   if (recurrent.kind == Kind::kShortConvolution) return status;
   status.Update(CheckCount(names.key_heads, recurrent.key_heads, 1, kMaxHeads));

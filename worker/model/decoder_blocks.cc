@@ -199,12 +199,17 @@ kernels::LinearOp::Activation ActivationOf(const load::ModelConfig& config) {
   using Activation = load::ModelConfig::Activation;
   using Epilogue = kernels::LinearOp::Activation;
   if (config.activation == Activation::kRelu) return Epilogue::kRelu;
+  if (config.activation == Activation::kReluSquared) return Epilogue::kReluSquared;
   if (config.activation == Activation::kClamped) return Epilogue::kClampedGated;
   return config.activation == Activation::kGeluTanh ? Epilogue::kGeluTanhGated
                                                     : Epilogue::kSiluGated;
 }
 
-// The parts of a gated mlp, and their inner width.
+bool IsGated(const load::ModelConfig& config) {
+  return kernels::LinearOp::IsGated(ActivationOf(config));
+}
+
+// The parts of an mlp, and their inner width.
 struct MlpParts {
   Part gate;
   Part up;
@@ -216,14 +221,14 @@ struct MlpParts {
 kernels::MoeOp::Expert AddExpert(ProgramBuilder& builder, const MlpParts& parts,
                                  const Place& place) {
   const int64_t hidden = builder.config().hidden_size;
+  const ProgramBuilder::Stack gate = {parts.gate, parts.width, parts.inner};
+  const ProgramBuilder::Stack up = {parts.up, parts.width, parts.inner};
   kernels::MoeOp::Expert expert;
-  expert.gate_up =
-      builder.Matrix({{parts.gate, parts.width, parts.inner}, {parts.up, parts.width, parts.inner}},
-                     hidden, place);
+  expert.gate_up = IsGated(builder.config()) ? builder.Matrix({gate, up}, hidden, place)
+                                             : builder.Matrix({up}, hidden, place);
   expert.down = builder.Matrix({{parts.down, hidden}}, parts.width, place, parts.inner);
   if (place.expert == kNoExpert || !builder.config().experts.biases) return expert;
-  expert.gate_up_bias = builder.ExpertBias(
-      {{parts.gate, parts.width, parts.inner}, {parts.up, parts.width, parts.inner}}, place);
+  expert.gate_up_bias = builder.ExpertBias({gate, up}, place);
   // The sum over ranks adds it once.
   if (builder.shard().first()) expert.down_bias = builder.ExpertBias({{parts.down, hidden}}, place);
   return expert;
@@ -278,7 +283,7 @@ void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, B
   const std::initializer_list<ProgramBuilder::Stack> one = {up};
   kernels::LinearOp first;
   first.activation = ActivationOf(config);
-  const auto& stacks = first.activation == kernels::LinearOp::Activation::kRelu ? one : both;
+  const auto& stacks = IsGated(config) ? both : one;
   first.weight = builder.Matrix(stacks, config.hidden_size, layer);
   if (config.mlp_bias) first.bias = builder.Vector(stacks, "bias", layer);
   first.in = buffers.normed;

@@ -63,7 +63,7 @@ struct AttentionBlock {
 void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
                   const AttentionBlock& block);
 
-// out (+)= down(act(gate(normed)) * up(normed)), or down(relu(up(normed))).
+// out (+)= down(act(gate(normed)) * up(normed)), or down(act(up(normed))) where none is gated.
 void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer,
             kernels::BufferId out, bool accumulate);
 

@@ -33,6 +33,7 @@ namespace quire::model {
   SERVE(kGraniteMoe)          \
   SERVE(kGlm)                 \
   SERVE(kGraniteHybrid)       \
+  SERVE(kNemotronH)           \
   SERVE(kGlm4)                \
   SERVE(kGlm4Moe)             \
   SERVE(kGlm4MoeLite)         \

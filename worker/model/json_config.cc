@@ -19,7 +19,8 @@ void ReadCommon(const JsonForm& form, JsonReader& reader, ModelConfig& config) {
   };
   config.vocab_size = read("vocab_size", form.vocab_size);
   config.hidden_size = read("hidden_size", 0);
-  config.layers = read("num_hidden_layers", 0);
+  config.layers = form.listed_layers ? static_cast<int>(reader.Int("num_hidden_layers", 0))
+                                     : read("num_hidden_layers", 0);
   config.heads = read("num_attention_heads", form.heads);
   config.kv_heads = static_cast<int>(
       reader.Int("num_key_value_heads", form.kv_heads != 0 ? form.kv_heads : config.heads));
@@ -34,9 +35,10 @@ void ReadCommon(const JsonForm& form, JsonReader& reader, ModelConfig& config) {
   config.norm_epsilon = form.epsilon_key.empty() ? 1e-5 : reader.Double(form.epsilon_key, 1e-6);
   config.tied_embeddings = reader.Bool("tie_word_embeddings", form.tied_embeddings);
   using Activation = ModelConfig::Activation;
-  config.activation = form.activation == "silu"   ? Activation::kSilu
-                      : form.activation == "relu" ? Activation::kRelu
-                                                  : Activation::kGeluTanh;
+  config.activation = form.activation == "silu"    ? Activation::kSilu
+                      : form.activation == "relu"  ? Activation::kRelu
+                      : form.activation == "relu2" ? Activation::kReluSquared
+                                                   : Activation::kGeluTanh;
   const std::string activation = reader.String(form.activation_key, form.activation);
   if (activation != form.activation) {
     reader.Fail(absl::StrCat(AbslView(form.activation_key), " \"", activation,

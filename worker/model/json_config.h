@@ -137,11 +137,12 @@ struct JsonForm {
   std::string_view width_key = "intermediate_size";
   std::string_view epsilon_key = "rms_norm_eps";  // empty: the norms' is 1e-5, without a key
   std::string_view activation_key = "hidden_act";
-  std::string_view activation = "silu";  // the served one; gelu_pytorch_tanh, relu
+  std::string_view activation = "silu";  // the served one; gelu_pytorch_tanh, relu, relu2
   bool qkv_bias = false;                 // always
   bool attention_bias = false;           // the file's attention_bias decides
   bool mlp_bias = false;                 // the file's mlp_bias decides
-  bool interleaved_rope = false;         // rows of q and k are in neighbouring pairs
+  bool listed_layers = false;     // `read` counts the layers; num_hidden_layers may be absent
+  bool interleaved_rope = false;  // rows of q and k are in neighbouring pairs
 
   void (*rope)(JsonReader& reader, load::ModelConfig& config) = ReadRope;  // null: no rotation
   // What else the family has; without layer_windows every layer has full attention, unless

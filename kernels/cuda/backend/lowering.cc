@@ -113,6 +113,9 @@ class Lowering {
     if (op.activation == Activation::kClampedGated) {
       return Fail("a clamped gate has no kernel on this device yet; use --device cpu");
     }
+    if (op.activation == Activation::kReluSquared) {
+      return Fail("a squared ReLU has no kernel on this device yet; use --device cpu");
+    }
     ProductStep product;
     product.weight = op.weight;
     product.bias = op.bias;

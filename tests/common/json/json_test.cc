@@ -47,6 +47,17 @@ TEST(Json, WhatPythonAndEditorsWriteIsNamed) {
   EXPECT_EQ(why("nope").find("Infinity"), std::string::npos);
 }
 
+TEST(Json, PythonsInfinityIsReadWhereItIsAskedFor) {
+  const auto read = [](const std::string& text) { return Parse(text, {.pythons_infinity = true}); };
+  const auto value = read(R"({"Infinity": [0.0, Infinity, -Infinity, "\"Infinity"]})");
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(Serialize(*value), R"({"Infinity":[0.0,1e+308,-1e+308,"\"Infinity"]})");
+  EXPECT_NE(StatusMessage(read("[Infinity, NaN]").status()).find("byte 11: NaN is no number"),
+            std::string::npos);
+  EXPECT_FALSE(read("[Infinit]").ok());
+  EXPECT_FALSE(read("[1Infinity]").ok());
+}
+
 TEST(Json, ANumberThatNoDoubleHoldsIsRefusedByItsPlace) {
   const auto why = [](const std::string& text) { return StatusMessage(Parse(text).status()); };
   const auto at = [](size_t byte) {

@@ -55,6 +55,8 @@ ADAPTERS = {
     "granite-scales": ("granite", torch.bfloat16, dict(r=8, lora_alpha=4, target_modules=ATTENTION + MLP)),
     "granite-hybrid": ("granite-hybrid-dense", torch.float32, dict(r=4, lora_alpha=4, target_modules=[
         "in_proj", "out_proj", "q_proj", "o_proj", "input_linear", "output_linear"])),
+    "nemotron-h": ("nemotron-h", torch.bfloat16, dict(r=4, lora_alpha=4, target_modules=[
+        "in_proj", "q_proj", "o_proj", "up_proj", "down_proj"])),
     "qwen3-next": ("qwen3-next", torch.bfloat16, dict(r=2, lora_alpha=2, target_modules=[
         "in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj", "k_proj", "v_proj", "o_proj"])),
     "qwen35-text": ("qwen35-text", torch.bfloat16, dict(r=2, lora_alpha=2, target_modules="all-linear")),

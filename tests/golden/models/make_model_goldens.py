@@ -22,6 +22,7 @@ import safetensors.torch
 import torch
 import transformers
 
+import nemotron_models
 import routed_models
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -373,6 +374,7 @@ CHECKPOINTS = {
     "opt-untied": (opt(do_layer_norm_before=True, word_embed_proj_dim=64, tie_word_embeddings=False),
                    torch.float16, 1),
     **routed_models.checkpoints(BASE, torch.bfloat16),
+    **nemotron_models.checkpoints(BASE, (torch.bfloat16, torch.float32)),
 }
 
 
@@ -465,7 +467,7 @@ def rounding_grows(network, tokens):
     """Whether two orders of the reference's own sums differ by more than a few bits at some position.
 
     A recurrence's first results may be next to nothing, and its norm makes them as large as others."""
-    if not any(hasattr(network.config, name) for name in ("linear_num_key_heads", "mamba_d_state")):
+    if not any(hasattr(network.config, name) for name in ("linear_num_key_heads", "mamba_d_state", "ssm_state_size")):
         return False
     full = all_logits(network, tokens)
     cache, worst = None, 0.0
@@ -481,6 +483,8 @@ def rounding_grows(network, tokens):
 def reference(folder):
     network = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager")
+    if network.config.model_type == "nemotron_h" and network.config.tie_word_embeddings:
+        network.lm_head.weight = network.get_input_embeddings().weight  # transformers leaves it random
     return network.eval()
 
 
@@ -523,6 +527,8 @@ EXPERT_NAMES = {"mixtral": ("block_sparse_moe", "w1", "w3", "w2")}
 
 def published(name, tensor, model_type):
     """A parameter of a network under the names that files have: a tensor for each expert."""
+    if model_type == "nemotron_h":
+        return nemotron_models.published(name, tensor)
     block, gate, up, down = EXPERT_NAMES.get(model_type, ("mlp", "gate_proj", "up_proj", "down_proj"))
     name = name.replace(".mlp.gate.", f".{block}.gate.")
     if model_type == "granitemoe":

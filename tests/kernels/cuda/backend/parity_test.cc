@@ -87,9 +87,9 @@ std::string NameOf(const testing::TestParamInfo<std::string>& info) { return Tes
 // Computed on the CPU alone so far: mixtures of experts, norms over all heads together, layer norms
 // of heads, queries that grow, layers whose heads differ, latent attention, recurrent layers.
 bool IsRefused(const std::string& name) {
-  const char* const kRefused[] = {"moe",          "mixtral",        "gpt-oss",    "olmo",
-                                  "cohere-norms", "ministral3",     "gemma4",     "deepseek",
-                                  "lfm2",         "granite-hybrid", "qwen3-next", "qwen35"};
+  const char* const kRefused[] = {"moe",        "mixtral", "gpt-oss",   "olmo", "cohere-norms",
+                                  "ministral3", "gemma4",  "deepseek",  "lfm2", "granite-hybrid",
+                                  "qwen3-next", "qwen35",  "nemotron-h"};
   return std::ranges::any_of(
       kRefused, [&name](const char* one) { return name.find(one) != std::string::npos; });
 }
