@@ -38,6 +38,8 @@ struct RecurrenceOp {
   int value_heads = 0;
   int key_dim = 0;
   int value_dim = 0;
+  // Those that share a key head are neighbours, or tiled: their numbers differ by key_heads.
+  bool tiled = false;
   WeightId decay = kNoId;  // [value_heads], below 0
   WeightId bias = kNoId;   // [value_heads]
   WeightId skip = kNoId;   // [value_heads]: d

@@ -35,6 +35,9 @@ constexpr std::string_view kLlama3Expression =
 constexpr std::string_view kQwen2Expression =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwen35Expression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N})"
+    R"(| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kGpt4oExpression =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+)"
@@ -62,9 +65,11 @@ constexpr SplittingRule kSplittingRules[] = {
     {"glm4", kLlama3Expression, false, false, false, false},
     {"qwen2", kQwen2Expression, false, false, false, true},
     {"deepseek-r1-qwen", kQwen2Expression, false, false, false, true},
+    {"qwen35", kQwen35Expression, false, false, false, true},
     {"megrez", kQwen2Expression, false, false, false, true},
     {"gpt-4o", kGpt4oExpression, false, false, true, false},
     {"tekken", kTekkenExpression, false, false, true, false},
+    {"pixtral", kTekkenExpression, false, false, true, false},
 };
 
 absl::Status Wrong(const std::string& what) {
@@ -117,9 +122,9 @@ absl::Status CheckIds(const GgufVocab& vocab) {
 }
 
 absl::Status CheckVocab(const GgufVocab& vocab) {
-  if (vocab.model != "llama" && vocab.model != "gpt2") {
-    return Wrong(
-        absl::StrCat("model: '", vocab.model, "' is not supported; supported: llama, gpt2"));
+  if (vocab.model != "llama" && vocab.model != "gpt2" && vocab.model != "gemma4") {
+    return Wrong(absl::StrCat("model: '", vocab.model,
+                              "' is not supported; supported: llama, gpt2, gemma4"));
   }
   const size_t count = vocab.tokens.size();
   if (count == 0 || count > kMaxVocabSize) {
@@ -137,7 +142,7 @@ absl::Status CheckVocab(const GgufVocab& vocab) {
   if (vocab.model == "llama" && vocab.scores.size() != count) {
     return Wrong(absl::StrCat("scores: ", vocab.scores.size(), " values for ", count, " tokens"));
   }
-  if (vocab.model == "gpt2" && vocab.merges.size() > kMaxMerges) {
+  if (vocab.model != "llama" && vocab.merges.size() > kMaxMerges) {
     return Wrong(absl::StrCat("merges: more than ", kMaxMerges));
   }
   return CheckIds(vocab);
@@ -147,7 +152,9 @@ absl::Status CheckVocab(const GgufVocab& vocab) {
 class Converter {
  public:
   explicit Converter(const GgufVocab& vocab)
-      : vocab_(vocab), sentence_piece_(vocab.model == "llama") {}
+      : vocab_(vocab),
+        sentence_piece_(vocab.model == "llama" || vocab.model == "gemma4"),
+        merges_given_(vocab.model != "llama") {}
 
   absl::StatusOr<std::string> Run() {
     QUIRE_RETURN_IF_ERROR(IndexPieces());
@@ -156,7 +163,7 @@ class Converter {
       QUIRE_ASSIGN_OR_RETURN(rule, FindRule());
     }
     QUIRE_ASSIGN_OR_RETURN(const std::string merges,
-                           sentence_piece_ ? MergesFromScores() : GivenMerges());
+                           merges_given_ ? GivenMerges() : MergesFromScores());
     std::string out = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)";
     AppendAddedTokens(&out);
     out += sentence_piece_ ? SentencePieceSteps() : ByteLevelSteps(*rule);
@@ -219,7 +226,8 @@ class Converter {
   absl::StatusOr<std::string> GivenMerges() const {
     std::string out;
     for (const std::string& merge : vocab_.merges) {
-      // Pieces hold no plain spaces in byte-level spelling, so the first one parts them.
+      // Pieces hold no plain spaces, in byte-level spelling or with marks, so the first one parts
+      // them.
       const size_t space = merge.find(' ');
       if (space == std::string::npos || space == 0 || space + 1 == merge.size()) {
         return Wrong("merges: an entry is not two pieces with a space between");
@@ -238,7 +246,8 @@ class Converter {
   std::string PostProcessor() const;
 
   const GgufVocab& vocab_;
-  const bool sentence_piece_;
+  const bool sentence_piece_;  // spaces are marks, and bytes have tokens of their own
+  const bool merges_given_;
   std::vector<std::string> pieces_;
   absl::flat_hash_map<std::string_view, int32_t> ids_;  // looked up only, never iterated
 };
@@ -305,7 +314,7 @@ void Converter::AppendAddedTokens(std::string* out) const {
 }
 
 std::string Converter::SentencePieceSteps() const {
-  const bool prefix = vocab_.add_space_prefix.value_or(true);
+  const bool prefix = vocab_.add_space_prefix.value_or(!merges_given_);
   std::string out = R"(],"normalizer":{"type":"Sequence","normalizers":[)";
   if (prefix) out += R"({"type":"Prepend","prepend":"▁"},)";
   out += R"({"type":"Replace","pattern":{"String":" "},"content":"▁"}]},"pre_tokenizer":null,)"
@@ -334,7 +343,7 @@ std::string Converter::ByteLevelSteps(const SplittingRule& rule) const {
 
 std::string Converter::PostProcessor() const {
   const bool by_default = sentence_piece_ || vocab_.pre == "llama-bpe" || vocab_.pre == "llama3" ||
-                          vocab_.pre == "tekken";
+                          vocab_.pre == "tekken" || vocab_.pre == "pixtral";
   const bool bos = vocab_.bos_id && vocab_.add_bos.value_or(by_default);
   const bool eos = vocab_.eos_id && vocab_.add_eos.value_or(false);
   if (!bos && !eos) return R"("post_processor":null,)";

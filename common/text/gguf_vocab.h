@@ -27,19 +27,19 @@ enum class GgufTokenType : int32_t {
 
 // The `tokenizer.*` keys of a GGUF file. Ids that the file doesn't name stay empty.
 struct GgufVocab {
-  std::string model;                  // tokenizer.ggml.model: "llama" (scores) or "gpt2" (merges)
-  std::string pre;                    // tokenizer.ggml.pre, names the splitting rule of "gpt2"
-  std::vector<std::string> tokens;    // tokenizer.ggml.tokens
-  std::vector<float> scores;          // tokenizer.ggml.scores, as many as tokens for "llama"
-  std::vector<int32_t> token_types;   // tokenizer.ggml.token_type, as many as tokens, or empty
-  std::vector<std::string> merges;    // tokenizer.ggml.merges, "left right", for "gpt2"
-  std::optional<int32_t> bos_id;      // tokenizer.ggml.bos_token_id
-  std::optional<int32_t> eos_id;      // tokenizer.ggml.eos_token_id
-  std::optional<int32_t> eot_id;      // tokenizer.ggml.eot_token_id: ends a turn of a chat
-  std::optional<int32_t> unknown_id;  // tokenizer.ggml.unknown_token_id
-  std::optional<int32_t> padding_id;  // tokenizer.ggml.padding_token_id
-  std::optional<bool> add_bos;        // tokenizer.ggml.add_bos_token
-  std::optional<bool> add_eos;        // tokenizer.ggml.add_eos_token
+  std::string model;                // tokenizer.ggml.model: llama (scores), gpt2 or gemma4 (merges)
+  std::string pre;                  // tokenizer.ggml.pre, names the splitting rule of "gpt2"
+  std::vector<std::string> tokens;  // tokenizer.ggml.tokens
+  std::vector<float> scores;        // tokenizer.ggml.scores, as many as tokens for "llama"
+  std::vector<int32_t> token_types;      // tokenizer.ggml.token_type, as many as tokens, or empty
+  std::vector<std::string> merges;       // tokenizer.ggml.merges, "left right", for "gpt2"
+  std::optional<int32_t> bos_id;         // tokenizer.ggml.bos_token_id
+  std::optional<int32_t> eos_id;         // tokenizer.ggml.eos_token_id
+  std::optional<int32_t> eot_id;         // tokenizer.ggml.eot_token_id: ends a turn of a chat
+  std::optional<int32_t> unknown_id;     // tokenizer.ggml.unknown_token_id
+  std::optional<int32_t> padding_id;     // tokenizer.ggml.padding_token_id
+  std::optional<bool> add_bos;           // tokenizer.ggml.add_bos_token
+  std::optional<bool> add_eos;           // tokenizer.ggml.add_eos_token
   std::optional<bool> add_space_prefix;  // tokenizer.ggml.add_space_prefix
   std::string chat_template;             // tokenizer.chat_template, empty if absent
   std::string tool_template;             // tokenizer.chat_template.tool_use, the same

@@ -53,6 +53,7 @@ void CpuProgram::RunOp(const RecurrenceOp& op) {
   RecurrenceJob job;
   job.kind = op.kind;
   job.key_heads = op.key_heads;
+  job.tiled = op.tiled;
   job.value_heads = op.value_heads;
   job.key_dim = op.key_dim;
   job.value_dim = op.value_dim;

@@ -159,7 +159,9 @@ void RecurStrip(const RecurrenceJob& job, const RecurrenceTask& task, float* s) 
   } else {
     std::memcpy(s, before + strip, static_cast<size_t>(floats) * 4);
   }
-  const int key = task.head / (job.value_heads / job.key_heads) * job.key_dim;
+  const int key_head =
+      job.tiled ? task.head % job.key_heads : task.head / (job.value_heads / job.key_heads);
+  const int key = key_head * job.key_dim;
   const int value = task.head * job.value_dim + task.strip * 16;
   const int left = job.value_dim - task.strip * 16;
   int end = 0;

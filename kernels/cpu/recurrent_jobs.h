@@ -82,6 +82,7 @@ struct ConvJob {
 struct RecurrenceJob {
   RecurrenceOp::Kind kind = RecurrenceOp::Kind::kGatedDelta;
   int key_heads = 0;
+  bool tiled = false;
   int value_heads = 0;
   int key_dim = 0;
   int value_dim = 0;

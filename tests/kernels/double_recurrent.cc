@@ -46,7 +46,7 @@ void DoubleModel::Apply(const RecurrenceOp& op) {
   for (auto& out : buffers_[op.out]) out.assign(static_cast<size_t>(values), 0.0);
   for (auto& factors : buffers_[op.factors]) factors.clear();
   for (int head = 0; head < op.value_heads; ++head) {
-    const int key_head = head / (op.value_heads / op.key_heads);
+    const int key_head = op.tiled ? head % op.key_heads : head / (op.value_heads / op.key_heads);
     std::vector<double> s(static_cast<size_t>(op.key_dim * op.value_dim), 0.0);
     for (size_t t = 0; t < tokens_.size(); ++t) {
       const std::vector<double>& in = buffers_[op.in][t];

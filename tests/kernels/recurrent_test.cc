@@ -23,10 +23,12 @@ struct MixerShape {
   int value_heads = 4;
   int key_dim = 20;
   int value_dim = 24;
+  bool tiled = false;
 };
 const MixerShape kMixers[] = {
     {"short_convolution", true, {}, 3},
     {"gated_delta", false, RecurrenceOp::Kind::kGatedDelta},
+    {"tiled", false, RecurrenceOp::Kind::kGatedDelta, 4, 2, 6, 20, 24, true},
     {"one_key_head", false, RecurrenceOp::Kind::kGatedDelta, 2, 1, 3, 5, 16},
     {"mamba2", false, RecurrenceOp::Kind::kMamba2, 4, 1, 6, 19, 9},
     {"wide", false, RecurrenceOp::Kind::kMamba2, 4, 2, 4, 64, 40},
@@ -167,6 +169,7 @@ class Maker {
     op.value_heads = shape_.value_heads;
     op.key_dim = shape_.key_dim;
     op.value_dim = shape_.value_dim;
+    op.tiled = shape_.tiled;
     op.decay = Numbers(shape_.value_heads, -0.3f, 0.2f);
     op.bias = Numbers(shape_.value_heads, 0.2f);
     if (!delta) op.skip = Numbers(shape_.value_heads, 0.5f);

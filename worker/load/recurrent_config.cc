@@ -71,7 +71,8 @@ std::string RecurrentText(const ModelConfig& config) {
   if (recurrent.Exists()) {
     absl::StrAppend(&text, "recurrent=", static_cast<int>(recurrent.kind), ",", recurrent.taps, ",",
                     recurrent.key_heads, ",", recurrent.value_heads, ",", recurrent.key_dim, ",",
-                    recurrent.value_dim, recurrent.biases ? ",biases" : "", "\n");
+                    recurrent.value_dim, recurrent.biases ? ",biases" : "",
+                    recurrent.tiled ? ",tiled" : "", "\n");
   }
   if (config.gated_attention) text += "gated_attention=1\n";
   return text;

@@ -22,6 +22,8 @@ struct RecurrentConfig {
   int value_dim = 0;
   // One tensor holds q, k, v and z of each key head in turn, another b and a.
   bool packed = false;
+  // The value heads of a key head are not neighbours but key_heads apart, as GGUF files have them.
+  bool tiled = false;
 
   bool Exists() const { return kind != Kind::kNone; }
 };

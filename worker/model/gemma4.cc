@@ -6,6 +6,7 @@
 
 #include "worker/model/family.h"
 #include "worker/model/gemma4_blocks.h"
+#include "worker/model/gemma4_gguf.h"
 
 namespace quire::model {
 namespace {
@@ -122,6 +123,23 @@ constexpr TensorName kGemma4Tensors[] = {
     {Part::kExpertDown, "experts.down_proj$"},
 };
 
+constexpr TensorName kGemma4GgufTensors[] = {
+    {Part::kLayerEmbedding, "per_layer_token_embd"},
+    {Part::kLayerProjection, "per_layer_model_proj"},
+    {Part::kLayerProjectionNorm, "per_layer_proj_norm"},
+    {Part::kLayerGate, "inp_gate"},
+    {Part::kLayerOut, "proj"},
+    {Part::kLayerNorm, "post_norm"},
+    {Part::kLayerScalar, "layer_output_scale"},
+    {Part::kRouterScale, "ffn_gate_inp.scale$"},
+    {Part::kExpertScales, "ffn_down_exps.scale$"},
+    {Part::kPostDenseNorm, "post_ffw_norm_1"},
+    {Part::kExpertNorm, "pre_ffw_norm_2"},
+    {Part::kPostExpertNorm, "post_ffw_norm_2"},
+    {Part::kExpertGate, "ffn_gate_up_exps"},
+    {Part::kExpertUp, "ffn_gate_up_exps"},
+};
+
 }  // namespace
 
 extern const Family kGemma4{
@@ -140,7 +158,11 @@ extern const Family kGemma4{
              .attention_bias = true,
              .rope = ReadGemma4Rope,
              .read = ReadGemma4Json},
-    .tensors = {.own = kGemma4Tensors, .experts_stacked = true},
+    .gguf = {.architecture = "gemma4",
+             .kinds_of_layers = true,
+             .experts = GgufForm::Experts::kRenormalised,
+             .read = ReadGemma4Gguf},
+    .tensors = {.own = kGemma4Tensors, .own_gguf = kGemma4GgufTensors, .experts_stacked = true},
     .decoder = {.head_norms = true, .post_norms = true, .scaled_embeddings = true},
     .write = WriteGemma4,
 };

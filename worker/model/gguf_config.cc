@@ -16,6 +16,8 @@ namespace {
 using load::ModelConfig;
 
 void ReadGgufRope(GgufReader& reader, const GgufForm& form, ModelConfig& config) {
+  config.rotary = form.rotary;
+  if (!form.rotary) return;
   config.rope.theta = reader.Double("rope.freq_base", 10'000.0);
   const std::string type = reader.String("rope.scaling.type", "none");
   // Before rope.scaling.* there was only a linear scale.
@@ -51,19 +53,25 @@ void ReadGgufCommon(GgufReader& reader, const load::GgufFile& file, const GgufFo
                     ModelConfig& config) {
   config.hidden_size = ClampCount(reader.RequiredInt("embedding_length"));
   config.embedding_size = config.hidden_size;
-  config.intermediate_size = ClampCount(reader.PerLayerInt("feed_forward_length", 0));
+  const auto of_layers = [&](std::string_view key, int64_t otherwise) {
+    if (form.kinds_of_layers) return ClampCount(reader.LayerInts(key, 1).front());
+    return ClampCount(form.recurrent ? reader.PerLayerIntOrNone(key, otherwise)
+                                     : reader.PerLayerInt(key, otherwise));
+  };
+  config.intermediate_size = of_layers("feed_forward_length", 0);
   // The last blocks may predict further tokens.
   config.layers = ClampCount(reader.RequiredInt("block_count")) -
                   std::max(ClampCount(reader.Int("nextn_predict_layers", 0)), 0);
   config.heads = ClampCount(reader.PerLayerInt("attention.head_count", 0));
-  config.kv_heads =
-      ClampCount(form.recurrent ? reader.PerLayerIntOrNone("attention.head_count_kv", config.heads)
-                                : reader.PerLayerInt("attention.head_count_kv", config.heads));
+  config.kv_heads = of_layers("attention.head_count_kv", config.heads);
   config.max_positions = ClampCount(reader.RequiredInt("context_length"));
   config.layer_norm = form.layer_norm;
   config.norm_bias = !form.layer_norm;
-  config.norm_epsilon = reader.RequiredDouble(form.layer_norm ? "attention.layer_norm_epsilon"
-                                                              : "attention.layer_norm_rms_epsilon");
+  // Files of Nemotron-H may have that of RMS norms under the other name alone.
+  constexpr std::string_view kOfRms = "attention.layer_norm_rms_epsilon";
+  constexpr std::string_view kOfLayerNorms = "attention.layer_norm_epsilon";
+  const bool other = !form.rotary && !reader.Has(kOfRms);
+  config.norm_epsilon = reader.RequiredDouble(form.layer_norm || other ? kOfLayerNorms : kOfRms);
   const int64_t divided = config.heads > 0 ? config.hidden_size / config.heads : 0;
   config.head_dim = ClampCount(reader.Int("attention.key_length", divided));
   const int64_t value_length = reader.Int("attention.value_length", config.head_dim);
@@ -198,6 +206,19 @@ int64_t GgufReader::PerLayerIntOrNone(std::string_view key, int64_t otherwise) {
   return number;
 }
 
+std::vector<int64_t> GgufReader::LayerInts(std::string_view key, int layers) {
+  const auto count = static_cast<size_t>(layers);
+  const absl::StatusOr<load::GgufArray> array = file_.Array(prefix_ + std::string(key));
+  if (!array.ok()) return std::vector<int64_t>(count, RequiredInt(key));
+  absl::StatusOr<std::vector<int64_t>> values = array->Integers(load::kMaxGgufLayers);
+  if (!values.ok() || values->size() < count) {
+    Fail(absl::StrCat(AbslView(key), " must have ", layers, " numbers"));
+    return std::vector<int64_t>(count, 0);
+  }
+  values->resize(count);
+  return *std::move(values);
+}
+
 std::vector<int> GgufReader::LayersWithout(std::string_view key, int layers) {
   std::vector<int> windows(static_cast<size_t>(layers), 0);
   const absl::StatusOr<load::GgufArray> array = file_.Array(prefix_ + std::string(key));
@@ -230,7 +251,8 @@ absl::StatusOr<ModelConfig> ModelConfigFromGguf(const load::GgufFile& file, cons
     const GgufForm& form = family->gguf;
     if (form.architecture.empty()) continue;
     served.push_back(AbslView(form.architecture));
-    if (name != form.architecture) continue;
+    if (!form.with_experts.empty()) served.push_back(AbslView(form.with_experts));
+    if (name != form.architecture && (name.empty() || name != form.with_experts)) continue;
     GgufReader reader(file, name, path);
     ModelConfig config;
     config.family = family->name;

@@ -55,6 +55,8 @@ class GgufReader {
   int64_t PerLayerInt(std::string_view key, int64_t otherwise);
   // The same, with 0 in layers that have none of it; the others' number.
   int64_t PerLayerIntOrNone(std::string_view key, int64_t otherwise);
+  // A number for each of the first `layers` layers, from an array or one number for all.
+  std::vector<int64_t> LayerInts(std::string_view key, int layers);
   // kernels::kNoKeys for layers with 0 in such an array, 0 for the others.
   std::vector<int> LayersWithout(std::string_view key, int layers);
   // `what` begins with the key, without its architecture.
@@ -88,6 +90,7 @@ void ReadWindow(GgufReader& reader, load::ModelConfig& config);
 struct GgufForm {
   std::string_view architecture =
       "";  // "general.architecture"; empty: the family has none of its own
+  std::string_view with_experts = "";  // what its files with experts name, where it is another
   // Its files name the architecture of this other family, and are read as such.
   std::string_view written_as = "";
   load::SplittingRule splitting = {};
@@ -97,6 +100,8 @@ struct GgufForm {
   bool optional_head_norms = false;  // norms of q and k, where the file has them
   bool layer_norm = false;           // without biases; else RMS norms
   bool recurrent = false;            // some layers have no heads of keys and values
+  bool rotary = true;                // positions turn q and k
+  bool kinds_of_layers = false;      // heads and widths differ by layer: `read` reads all of them
   // What files with experts mean where they leave expert_weights_norm out. kRouted: plain, and
   // experts may have groups, a bias for the choice and shared ones without a gate.
   enum class Experts : uint8_t { kNone, kRenormalised, kPlain, kRouted };

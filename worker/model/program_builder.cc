@@ -41,6 +41,20 @@ ProgramBuilder::ProgramBuilder(const TensorNaming& naming, const load::ModelConf
   program_.latents = config.latent.rank > 0;
 }
 
+// Whether a vector lies there as a row or, where it is the weights of heads' norms or of groups',
+// as a matrix of them; GGUF files have one number of each head of Mamba-2 as a column.
+bool ProgramBuilder::IsVectorInTwo(const load::Tensor& tensor, Part part, int64_t length) const {
+  const std::vector<int64_t>& found = tensor.shape;
+  if (found.size() != 2) return false;
+  if (found[0] == 1 && found[1] == length) return true;
+  const bool of_heads = part == Part::kQueryNorm || part == Part::kKeyNorm;
+  if (of_heads) return found[1] == config_.head_dim && found[0] == length / config_.head_dim;
+  if (!files_.is_gguf()) return false;
+  if (part == Part::kDecay || part == Part::kSkip) return found[1] == 1 && found[0] == length;
+  const int64_t groups = config_.recurrent.key_heads;
+  return part == Part::kGatedNorm && found[0] == groups && found[1] * groups == length;
+}
+
 const load::Tensor* ProgramBuilder::Find(Part part, std::string_view suffix, const Place& place,
                                          std::vector<int64_t> shape) {
   const std::vector<std::string> names =
@@ -55,14 +69,7 @@ const load::Tensor* ProgramBuilder::Find(Part part, std::string_view suffix, con
                                                  "\" is missing, the configuration demands it")));
     return nullptr;
   }
-  std::vector<int64_t> as_row = shape;
-  if (shape.size() == 1) {
-    const bool of_heads = (part == Part::kQueryNorm || part == Part::kKeyNorm) &&
-                          tensor->shape.size() == 2 && tensor->shape[1] == config_.head_dim;
-    as_row = of_heads ? std::vector{shape[0] / config_.head_dim, int64_t{config_.head_dim}}
-                      : std::vector{int64_t{1}, shape[0]};
-  }
-  if (tensor->shape != shape && tensor->shape != as_row) {
+  if (tensor->shape != shape && (shape.size() != 1 || !IsVectorInTwo(*tensor, part, shape[0]))) {
     Fail(absl::InvalidArgumentError(absl::StrCat(
         tensor->file, ": tensor \"", tensor->name, "\" has shape ", tensor->ShapeText(),
         ", the configuration demands [", absl::StrJoin(shape, ", "), "]")));
@@ -456,6 +463,7 @@ std::vector<float> ProgramBuilder::RopeFactors() {
   const std::vector<std::string> names =
       TensorNames(naming_, files_.is_gguf(), Part::kRopeFactors, kNoLayer, "weight");
   if (names.empty() || files_.tensors().Find(names.front()) == nullptr) return factors;
+  if (config_.gemma.full_head_dim > 0) return factors;  // its configuration says the same
   const int64_t half = config_.RotaryDim() / 2;
   const load::Tensor* tensor = Find(Part::kRopeFactors, "weight", kNoLayer, {half});
   if (tensor == nullptr) return factors;

@@ -122,8 +122,8 @@ class ProgramBuilder {
 
   // A tensor of floats in the file's type, whatever type is requested.
   kernels::WeightId Unconverted(Part part, int64_t rows, int64_t cols, int layer);
-  // Null, with the error kept, when it is missing or has another shape. `shape` of one entry also
-  // fits [1, n], and [heads, head_dim] where it is the weights of heads' norms.
+  bool IsVectorInTwo(const load::Tensor& tensor, Part part, int64_t length) const;
+  // Null, with the error kept, when it is missing or has another shape.
   const load::Tensor* Find(Part part, std::string_view suffix, const Place& place,
                            std::vector<int64_t> shape);
   // The part's weight where the checkpoint quantises it; nothing where it does not, or after an

@@ -1,6 +1,7 @@
 // Qwen3-Next and Qwen3.5 (Qwen3.6 too): three layers of the gated delta rule for each one with
 // gated attention, dense or with experts and a shared one. Checkpoints for images and text are
 // served for text.
+#include "kernels/kv_layout.h"
 #include "worker/model/family.h"
 
 namespace quire::model {
@@ -50,6 +51,40 @@ void ReadQwen35Moe(JsonReader& reader, load::ModelConfig& config) {
   config.experts.rule.renormalise = true;
 }
 
+void ReadDeltaGguf(GgufReader& reader, load::ModelConfig& config) {
+  load::RecurrentConfig& recurrent = config.recurrent;
+  recurrent.kind = load::RecurrentConfig::Kind::kGatedDelta;
+  recurrent.taps = ClampCount(reader.RequiredInt("ssm.conv_kernel"));
+  recurrent.key_heads = ClampCount(reader.RequiredInt("ssm.group_count"));
+  recurrent.value_heads = ClampCount(reader.RequiredInt("ssm.time_step_rank"));
+  recurrent.key_dim = ClampCount(reader.RequiredInt("ssm.state_size"));
+  const int inner = ClampCount(reader.RequiredInt("ssm.inner_size"));
+  if (recurrent.value_heads < 1 || inner % recurrent.value_heads != 0) {
+    return reader.Fail(absl::StrCat("ssm.time_step_rank is ", recurrent.value_heads,
+                                    ", it must divide ssm.inner_size, ", inner));
+  }
+  recurrent.value_dim = inner / recurrent.value_heads;
+  recurrent.tiled = recurrent.value_heads != recurrent.key_heads;
+  config.gated_attention = true;
+  const int64_t interval = reader.Int("full_attention_interval", 4);
+  if (interval < 1) return reader.Fail("full_attention_interval must be at least 1");
+  const bool listed = reader.Has("attention.recurrent_layers");
+  const std::vector<int64_t> recurs =
+      listed ? reader.LayerInts("attention.recurrent_layers", config.layers)
+             : std::vector<int64_t>();
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const bool keeps_state =
+        listed ? recurs[static_cast<size_t>(layer)] != 0 : (layer + 1) % interval != 0;
+    config.layer_windows.push_back(keeps_state ? kernels::kNoKeys : 0);
+  }
+}
+
+constexpr TensorName kDeltaGgufTensors[] = {
+    {Part::kRecurrentIn, "attn_qkv"},        {Part::kRecurrentZ, "attn_gate"},
+    {Part::kRecurrentB, "ssm_beta"},         {Part::kRecurrentA, "ssm_alpha"},
+    {Part::kMlpNorm, "post_attention_norm"},
+};
+
 constexpr TensorName kQwen3NextTensors[] = {
     {Part::kRecurrentIn, "linear_attn.in_proj_qkvz"},
     {Part::kRecurrentB, "linear_attn.in_proj_ba"},
@@ -79,6 +114,8 @@ extern const Family kQwen35{
              .max_positions = 32'768,
              .rope = ReadHybridRope,
              .read = ReadDelta},
+    .gguf = {.architecture = "qwen35", .partial_rope = true, .read = ReadDeltaGguf},
+    .tensors = {.own_gguf = kDeltaGgufTensors},
     .decoder = {.head_norms = true},
 };
 
@@ -92,6 +129,11 @@ extern const Family kQwen35Moe{
              .max_positions = 32'768,
              .rope = ReadHybridRope,
              .read = ReadQwen35Moe},
+    .gguf = {.architecture = "qwen35moe",
+             .partial_rope = true,
+             .experts = GgufForm::Experts::kRenormalised,
+             .read = ReadDeltaGguf},
+    .tensors = {.own_gguf = kDeltaGgufTensors},
     .decoder = {.head_norms = true},
 };
 

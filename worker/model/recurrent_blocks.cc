@@ -150,6 +150,7 @@ void AddHeads(ProgramBuilder& builder, const RecurrentBuffers& buffers, int laye
   recurrence.value_heads = static_cast<int>(shard.value_heads.count);
   recurrence.key_dim = config.key_dim;
   recurrence.value_dim = config.value_dim;
+  recurrence.tiled = config.tiled;
   recurrence.decay = builder.Decay(config.value_heads, shard.value_heads, layer);
   recurrence.bias = builder.Vector({{Part::kStepBias, config.value_heads, shard.value_heads}},
                                    builder.is_gguf() ? "bias" : "weight", layer);

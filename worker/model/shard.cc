@@ -230,6 +230,9 @@ class Cutter {
                                   : " channels",
                           " of recurrent layers do not divide among ", ranks, " ranks");
     }
+    if (recurrent.tiled && ranks > 1) {
+      return "value heads of recurrent layers lie in GGUF's order, which ranks do not share";
+    }
     if (RecurrentWidth() / ranks % recurrent_out_.elements == 0) return "";
     return absl::StrCat("recurrent layers of ", RecurrentWidth(), ", ", RecurrentWidth() / ranks,
                         " for each of ", ranks, " ranks, do not end on a border of blocks of ",

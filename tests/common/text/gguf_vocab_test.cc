@@ -95,14 +95,46 @@ TEST(GgufVocabTest, ByteLevelVocabulariesComeWithTheirMerges) {
   EXPECT_THAT(*Converted(vocab)->Encode("ab", true), ElementsAre(5, 3, 5));
 }
 
+// Qwen3.5 keeps marks with their letters, Qwen2 does not.
+TEST(GgufVocabTest, ASplittingRuleDecidesWhatMarksJoin) {
+  GgufVocab vocab;
+  vocab.model = "gpt2";
+  // A letter that NFC does not compose, U+0301 in byte-level spelling, and both.
+  vocab.tokens = {"q", "\u00cc", "\u0123", "\u00cc\u0123", "q\u00cc\u0123", "x"};
+  vocab.merges = {"\u00cc \u0123", "q \u00cc\u0123"};
+  vocab.pre = "qwen35";
+  EXPECT_THAT(*Converted(vocab)->Encode("xq\u0301", false), ElementsAre(5, 4));
+}
+
+// Gemma 4: SentencePiece's pieces with the merges of a tokenizer.json.
+TEST(GgufVocabTest, PiecesWithMarksMayComeWithTheirMerges) {
+  GgufVocab vocab = SentencePieceVocab();
+  vocab.model = "gemma4";
+  vocab.scores.clear();
+  // "bc" comes first, although "ab" has the better score.
+  vocab.merges = {"b c", "a b", "\u2581 a"};
+  const auto tokenizer = Converted(vocab);
+  const auto bc = *tokenizer->Encode("bc", false);
+  ASSERT_EQ(bc.size(), 1u);
+  const auto abc = *tokenizer->Encode("abc", false);
+  ASSERT_EQ(abc.size(), 2u);
+  EXPECT_EQ(abc[1], bc[0]);
+  // No space is put before a text, and bytes have tokens of their own.
+  EXPECT_THAT(*tokenizer->Encode("\u00e9", true), ElementsAre(1, 3 + 0xC3, 3 + 0xA9));
+  EXPECT_EQ(tokenizer->Decode(*tokenizer->Encode(" ab  c\u00e9\n", false), true), " ab  c\u00e9\n");
+  vocab.merges = {"nospace"};
+  EXPECT_FALSE(GgufVocabToTokenizerJson(vocab).ok());
+}
+
 TEST(GgufVocabTest, EveryKnownSplittingRuleLoads) {
   GgufVocab vocab;
   vocab.model = "gpt2";
   vocab.tokens = {"a", "1", "2"};
-  for (const char* pre : {"",          "default",          "gpt-2",  "opt",         "smollm",
-                          "starcoder", "llama-bpe",        "llama3", "llama-v3",    "smaug-bpe",
-                          "refact",    "command-r",        "dbrx",   "chatglm-bpe", "glm4",
-                          "qwen2",     "deepseek-r1-qwen", "megrez", "gpt-4o",      "tekken"}) {
+  for (const char* pre :
+       {"",          "default",     "gpt-2",    "opt",       "smollm",           "starcoder",
+        "llama-bpe", "llama3",      "llama-v3", "smaug-bpe", "refact",           "command-r",
+        "dbrx",      "chatglm-bpe", "glm4",     "qwen2",     "deepseek-r1-qwen", "megrez",
+        "gpt-4o",    "tekken",      "qwen35",   "pixtral"}) {
     vocab.pre = pre;
     EXPECT_THAT(*Converted(vocab)->Encode("a12", false), ElementsAre(0, 1, 2)) << pre;
   }
@@ -118,7 +150,7 @@ TEST(GgufVocabTest, WhatIsWrongIsNamed) {
   const GgufVocab good = SentencePieceVocab();
   GgufVocab vocab = good;
   vocab.model = "bert";
-  fails(vocab, "supported: llama, gpt2");
+  fails(vocab, "supported: llama, gpt2, gemma4");
   vocab = good;
   vocab.tokens.clear();
   fails(vocab, "tokens: 0");

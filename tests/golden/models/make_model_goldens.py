@@ -22,7 +22,9 @@ import safetensors.torch
 import torch
 import transformers
 
+import gemma4_models
 import nemotron_models
+import qwen35_models
 import routed_models
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -727,6 +729,8 @@ class Writer:
 
 def add_layer(writer, index, config, kinds):
     """The tensors of one layer; `kinds` is cycled over its matrices in this order."""
+    if config["model_type"] in OWN_GGUF:
+        return OWN_GGUF[config["model_type"]].add_layer(writer, index, config, kinds, TYPES.F32)
     hidden, inter = config["hidden_size"], config["intermediate_size"]
     q = config["num_attention_heads"] * config.get("head_dim", 0)
     kv = config["num_key_value_heads"] * config.get("head_dim", 0)
@@ -859,6 +863,9 @@ def gpt_oss_weight(values, index, tensor):
 
 
 def hugging_face_weights(values, config):
+    if config["model_type"] in OWN_GGUF:
+        own = OWN_GGUF[config["model_type"]].hugging_face_weights(values, config)
+        return {name: torch.from_numpy(value.copy()) for name, value in own.items()}
     gemma = "gemma" in config["model_type"]
     names = FAMILY_NAMES.get(config["model_type"], NAMES)
     result = {}
@@ -1029,10 +1036,18 @@ GGUF_MODELS = {
                rope_local_base_freq=10000.0, tie_word_embeddings=True) | {"num_hidden_layers": 7},
         [[Q.Q5_0, Q.Q8_0, Q.Q4_0]] * 7, Q.Q8_0),
     **routed_models.gguf_models(BASE),
+    **nemotron_models.gguf_models(BASE, TYPES),
+    **qwen35_models.gguf_models(model, delta, TYPES),
+    **gemma4_models.gguf_models(gemma4, TYPES),
 }
+# Families whose modules write their files.
+OWN_GGUF = {"nemotron_h": nemotron_models, "qwen3_5_text": qwen35_models, "qwen3_5_moe_text": qwen35_models,
+            "gemma4_text": gemma4_models}
 
 
 def add_metadata(writer, config):
+    if config["model_type"] in OWN_GGUF:
+        return OWN_GGUF[config["model_type"]].add_metadata(writer, config)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"] + config.get("num_nextn_predict_layers", 0))
@@ -1096,7 +1111,9 @@ def add_metadata(writer, config):
 
 def write_gguf(folder, config, kinds, embedding, seed):
     rng = numpy.random.default_rng(seed)
-    writer = Writer(folder / "model.gguf", GGUF_ARCHITECTURES[config["model_type"]], rng)
+    module = OWN_GGUF.get(config["model_type"])
+    architecture = module.architecture(config) if module else GGUF_ARCHITECTURES[config["model_type"]]
+    writer = Writer(folder / "model.gguf", architecture, rng)
     add_metadata(writer.writer, config)
     writer.add("token_embd.weight", (VOCAB, config["hidden_size"]), embedding, 0.0,
                0.08 if "gemma" in config["model_type"] else 0.25)
@@ -1104,6 +1121,8 @@ def write_gguf(folder, config, kinds, embedding, seed):
     writer.add(f"{final_norm}.weight", (config["hidden_size"],), TYPES.F32, 1.0, 0.2)
     if not config["tie_word_embeddings"]:
         writer.add("output.weight", (VOCAB, config["hidden_size"]), TYPES.Q8_0)
+    if config["model_type"] == "gemma4_text":
+        gemma4_models.add_whole(writer, config, embedding, TYPES.F32)
     for index in range(config["num_hidden_layers"]):
         add_layer(writer, index, config, kinds[index])
     routed_models.add_further_layers(writer, config)

@@ -141,6 +141,8 @@ TEST(AddedFamily, IsServedByItsLineAlone) {
     absl::StrAppend(&titles, titles.empty() ? "" : ", ", AbslView(family->title));
     if (family->gguf.architecture.empty()) continue;
     absl::StrAppend(&names, names.empty() ? "" : ", ", AbslView(family->gguf.architecture));
+    if (family->gguf.with_experts.empty()) continue;
+    absl::StrAppend(&names, ", ", AbslView(family->gguf.with_experts));
   }
   const auto json = json::Parse(R"({"model_type":"mamba"})");
   ASSERT_TRUE(json.ok());
@@ -179,6 +181,7 @@ TEST(FamilyTable, NamesBelongToOneFamily) {
     }
     const GgufForm& gguf = family->gguf;
     EXPECT_TRUE(gguf.architecture.empty() || ggufs.insert(gguf.architecture).second);
+    EXPECT_TRUE(gguf.with_experts.empty() || ggufs.insert(gguf.with_experts).second);
     EXPECT_TRUE(gguf.architecture.empty() || gguf.written_as.empty());
   }
   for (const Family* family : ServedFamilies()) {
@@ -216,7 +219,9 @@ TEST(FamilyTable, IsInTheDocs) {
     }
     const GgufForm& gguf = family->gguf;
     const std::string written(gguf.architecture.empty() ? gguf.written_as : gguf.architecture);
-    wanted += written.empty() ? " | – |\n" : " | `" + written + "` |\n";
+    const std::string more =
+        gguf.with_experts.empty() ? "" : ", `" + std::string(gguf.with_experts) + "`";
+    wanted += written.empty() ? " | – |\n" : " | `" + written + "`" + more + " |\n";
   }
   std::ifstream file(std::string(QUIRE_SOURCE_DIR) + "/docs/models.md");
   const std::string page(std::istreambuf_iterator<char>(file), {});

@@ -27,8 +27,9 @@ std::string TitlesOfServed() {
 std::string GgufNamesOfServed() {
   std::string names;
   for (const Family* family : ServedFamilies()) {
-    const std::string name(family->gguf.architecture);
-    if (!name.empty()) names += (names.empty() ? "" : ", ") + name;
+    for (const std::string_view own : {family->gguf.architecture, family->gguf.with_experts}) {
+      if (!own.empty()) names += (names.empty() ? "" : ", ") + std::string(own);
+    }
   }
   return names;
 }
