@@ -167,7 +167,7 @@ set(QUIRE_PLANTED
     worker/engine/engine_drafts.cc worker/engine/output_builder.cc worker/constrain/mask_pool.cc
     worker/engine/request_table.cc worker/scheduler/scheduler.cc worker/scheduler/scheduler_forks.cc
     worker/scheduler/scheduler_drafts.cc worker/scheduler/scheduler_room.cc worker/scheduler/scheduler_rows.cc worker/kv/kv_cache.cc
-    worker/kv/prefix_index.cc worker/runner/row_table.cc
+    worker/kv/kv_cache_prefix.cc worker/kv/prefix_index.cc worker/runner/row_table.cc
     worker/sample/row_sampler.cc worker/sample/stop_rules.cc worker/rpc/attach_hub.cc
     worker/rpc/attach_session.cc worker/draft/model_drafter.cc)
 quire_test(worker/planted COMPUTES RELEASE NOT_QUICK MINUTES 0.5 DEPS worker/rpc LIBS quire_engine_sim)

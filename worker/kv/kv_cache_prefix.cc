@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/planted_bug.h"
 #include "worker/kv/kv_cache.h"
 
 namespace quire {
@@ -227,7 +228,9 @@ void KvCache::PublishKind(int32_t kind, int64_t first, const KindBlocks& table) 
   for (size_t i = 0; i < path_.size(); ++i) {
     const size_t at = static_cast<size_t>(first) + i;
     QUIRE_CHECK(at < table.blocks.size());
-    const BlockId block = table.blocks[at];
+    const bool late = QUIRE_BUG(checkpoint_one_block_late) && at + 1 < table.blocks.size() &&
+                      shape_.kinds[static_cast<size_t>(kind)].HoldsStates();
+    const BlockId block = table.blocks[late ? at + 1 : at];
     const BlockId published = index_->block(path_[i], kind);
     if (published != kNoBlock) {
       pool_.Touch(published);  // its chain is in use, even if its own block is not

@@ -148,6 +148,11 @@ void Scheduler::TellBlocks(Sequence& sequence) {
       int32_t holder = b;
       while (table.blocks[holder] == kNoBlock) ++holder;
       int32_t page = table.blocks[holder].value();
+      if (QUIRE_BUG(state_of_a_neighbour) && options_.cache.kinds[kind].HoldsStates()) {
+        for (const auto& told : plan_->appends) {
+          if (told.group == group && told.row != sequence.row) page = told.page;
+        }
+      }
       for (int32_t g = 0; g < groups; ++g, page = kv_.pool().NextPage(page)) {
         QUIRE_CHECK(page >= 0);
         plan_->appends.push_back({sequence.row, group + g, b, page});

@@ -30,6 +30,25 @@ class Draw {
   VirtualRng rng_;
 };
 
+// From barely enough for one request to enough for several.
+void DrawPages(Draw& draw, EngineOptions& engine) {
+  const KvCache measure({engine.block_size, 1 << 20, engine.cache_kinds}, nullptr);
+  const int64_t least = measure.PeakPages(kLongest, engine.block_size);
+  engine.page_count = least + draw.From(0, draw.OneIn(2) ? least / 2 : 4 * least);
+}
+
+// From a stream of its own, so that other scenarios stay as they were: a hybrid, whose layers keep
+// states beside the keys of others.
+void DrawStates(uint64_t seed, EngineOptions& engine) {
+  Draw draw(seed * 43 + 7);
+  if (!draw.OneIn(5)) return;
+  engine.cache_kinds = {{0, 1},
+                        {.window = engine.block_size + 1,
+                         .groups = static_cast<int32_t>(draw.From(1, 2)),
+                         .state_interval = static_cast<int32_t>(draw.From(1, 6))}};
+  DrawPages(draw, engine);
+}
+
 EngineOptions DrawEngine(Draw& draw) {
   EngineOptions engine;
   constexpr int32_t kBlockSizes[] = {1, 2, 4, 16};
@@ -47,10 +66,7 @@ EngineOptions DrawEngine(Draw& draw) {
   engine.cache_kinds = {{0, 1}, {static_cast<int32_t>(draw.From(2, 30)), 2}};
   if (draw.OneIn(3)) engine.cache_kinds = {{0, 1}};
   if (draw.OneIn(4)) engine.cache_kinds = {{static_cast<int32_t>(draw.From(2, 30)), 1}};
-  // From barely enough for one request to enough for several.
-  const KvCache measure({engine.block_size, 1 << 20, engine.cache_kinds}, nullptr);
-  const int64_t least = measure.PeakPages(kLongest, engine.block_size);
-  engine.page_count = least + draw.From(0, draw.OneIn(2) ? least / 2 : 4 * least);
+  DrawPages(draw, engine);
   engine.model_id = "tag";
   engine.numerics_id = "tag";
   engine.eos_token_ids = {kVocab - 1};
@@ -276,6 +292,7 @@ Scenario DrawScenario(uint64_t seed) {
   Scenario scenario;
   scenario.seed = seed;
   scenario.engine = DrawEngine(draw);
+  DrawStates(seed, scenario.engine);
   scenario.max_in_flight = static_cast<int>(draw.From(1, 2));
   scenario.compile_us = static_cast<Micros>(seed % 7) * 3 * kMilli;
   scenario.routers = static_cast<int>(draw.From(1, 3));
