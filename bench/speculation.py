@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "fault"))
 sys.path.insert(0, str(ROOT / "tests" / "process"))
 from client import ask  # noqa: E402
-from harness import Process, Server, free_port, wait_until  # noqa: E402
+from harness import Process, Server, free_port, metric_in, wait_until  # noqa: E402
 
 CONFIG = {"method": "ngram", "num_speculative_tokens": 6, "prompt_lookup_min": 2, "prompt_lookup_max": 5}
 # llama.cpp's look-ups, as long an agreement and as many drafts as ours.
@@ -92,8 +92,10 @@ def spread(values):
 
 def accepted(server):
     """Of the tokens that were drafted since the start."""
-    drafted = server.metric("quire_worker_draft_tokens_total")
-    return round(server.metric("quire_worker_accepted_draft_tokens_total") / drafted, 3) if drafted else None
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    drafted = metric_in(text, "quire_worker_draft_tokens_total")
+    return round(metric_in(text, "quire_worker_accepted_draft_tokens_total") / drafted, 3) if drafted else None
 
 
 def compare(model, config, cases, cycles, folder, peer_flags, tokens=160, flags=()):
