@@ -1,5 +1,7 @@
 #include "worker/draft/draft_history.h"
 
+#include <algorithm>
+
 #include "common/check.h"
 
 namespace quire {
@@ -10,6 +12,14 @@ void DraftHistory::Add(int64_t drafted, int64_t accepted, int64_t length) {
   right_ = kFade * right_ + static_cast<double>(accepted);
   tried_ = kFade * tried_ + static_cast<double>(accepted) + (accepted < drafted ? 1 : 0);
   last_length_ = length;
+}
+
+double DraftStart::Chance() const { return std::max(kLeast, right_ / tried_); }
+
+void DraftStart::Add(int64_t drafted, int64_t accepted) {
+  QUIRE_CHECK(drafted > 0 && accepted >= 0 && accepted <= drafted);
+  right_ = kFade * right_ + static_cast<double>(accepted);
+  tried_ = kFade * tried_ + static_cast<double>(accepted) + (accepted < drafted ? 1 : 0);
 }
 
 int32_t WorthDrafting(double chance, double micros, int32_t most, DraftStep& step) {

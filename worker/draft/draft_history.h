@@ -15,6 +15,11 @@ inline constexpr int64_t kDraftProbeTokens = 32;
 
 class DraftHistory {
  public:
+  // Nothing of the row has been verified: it begins with the chance that others had.
+  void Begin(double chance) {
+    right_ = chance;
+    tried_ = 1;
+  }
   // Of `drafted` drafts that a step has verified, the first `accepted` were right; the row has
   // `length` tokens since.
   void Add(int64_t drafted, int64_t accepted, int64_t length);
@@ -31,6 +36,22 @@ class DraftHistory {
   double right_ = 0.9;
   double tried_ = 1;
   int64_t last_length_ = 0;
+};
+
+// How often the first drafts of rows have been right lately: where a row begins. Never below
+// kLeast, at which a row alone still tries a draft.
+class DraftStart {
+ public:
+  double Chance() const;
+  // Of a row's first drafts, as for DraftHistory::Add.
+  void Add(int64_t drafted, int64_t accepted);
+
+ private:
+  static constexpr double kFade = 0.9;  // of what is known, with each row
+  static constexpr double kLeast = 0.5;
+
+  double right_ = 4.5;
+  double tried_ = 5;
 };
 
 // The step as it would be without the row's drafts.

@@ -60,6 +60,7 @@ void Engine::State::ProposeDrafts() {
     double micros = times.row_us + times.context_us * static_cast<double>(choice.tokens.size());
     if (ProposeForced(choice, step, micros) || options.drafter == nullptr) continue;
     micros += options.drafter->TokenMicros();
+    if (choice.draft_tokens == 0) choice.drafted.Begin(draft_start.Chance());
     const int64_t outputs = std::min(choice.output_limit, choice.window_end);
     const int64_t most = std::min<int64_t>(options.max_drafts, outputs - choice.OutputsKnown() - 1);
     int32_t wanted = WorthDrafting(choice.drafted.Chance(), learning ? 0 : micros,
@@ -179,6 +180,9 @@ void Engine::State::NoteDrafts(Choice& choice, size_t drafted, size_t accepted) 
     totals.forced_tokens += drafted;
     totals.accepted_forced_tokens += accepted;
     return;
+  }
+  if (choice.draft_tokens == 0) {
+    draft_start.Add(static_cast<int64_t>(drafted), static_cast<int64_t>(accepted));
   }
   ++totals.draft_rows;
   totals.draft_tokens += drafted;

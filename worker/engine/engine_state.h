@@ -142,7 +142,8 @@ struct Engine::State {
   std::vector<DraftRow> draft_rows;  // reused
   std::vector<Choice*> drafting;     // the same rows' choices
   size_t masked_drafts = 0;          // of constrained rows, in the next step
-  int64_t draft_steps = 0;           // steps with drafts that step_time knows of
+  DraftStart draft_start;
+  int64_t draft_steps = 0;  // steps with drafts that step_time knows of
 
   Choice probe;
   SamplingParams probe_sampling;

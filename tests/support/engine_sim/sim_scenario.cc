@@ -262,7 +262,7 @@ void DrawDrafts(Scenario& scenario) {
   const bool states =
       std::ranges::any_of(scenario.engine.cache_kinds, &CacheKindShape::HoldsStates);
   if (states || !draw.OneIn(3)) return;
-  scenario.draft_pages = draw.From(20, 400);
+  scenario.draft_pages = draw.From(10, 160);
   scenario.other_draft_model = draw.OneIn(2);
 }
 

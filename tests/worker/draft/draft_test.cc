@@ -113,6 +113,17 @@ TEST(DraftHistoryTest, ARowAloneDraftsWhileItIsRightAndStopsWhenItIsNot) {
   EXPECT_GE(wanted(1), 4) << "it comes back";
 }
 
+TEST(DraftStartTest, RowsBeginWithTheChanceOfOthers) {
+  DraftStart start;
+  EXPECT_NEAR(start.Chance(), 0.9, 1e-9) << "the first rows draft what is configured";
+  for (int row = 0; row < 5; ++row) start.Add(6, 0);
+  EXPECT_LT(start.Chance(), 0.6);
+  for (int row = 0; row < 50; ++row) start.Add(6, 0);
+  EXPECT_EQ(start.Chance(), 0.5) << "one draft is tried wherever that may pay";
+  for (int row = 0; row < 10; ++row) start.Add(1, 1);
+  EXPECT_GT(start.Chance(), 0.6) << "one right draft of each row brings it back";
+}
+
 TEST(SpeculationTest, ReadsWhatVllmReads) {
   const auto ngram = ParseSpeculation(
       R"({"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4,
