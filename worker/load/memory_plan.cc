@@ -109,6 +109,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request) {
 
   plan.pages_per_sequence =
       PagesPerSequence(request.kv, request.max_model_len, request.max_num_batched_tokens);
+  QUIRE_CHECK(plan.pages_per_sequence > 0);
   // A page, and what a draft model has beside it.
   const int64_t each_page = request.kv.page_bytes + request.draft_bytes_per_page;
   const int64_t most =
@@ -130,7 +131,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const MemoryRequest& request) {
   }
   plan.kv_bytes = plan.page_count * request.kv.page_bytes;
   plan.draft_bytes += plan.page_count * request.draft_bytes_per_page;
-  if (plan.page_count < plan.pages_per_sequence) return DoesNotFit(request, plan.kv_bytes, left);
+  if (plan.page_count < plan.pages_per_sequence) return DoesNotFit(request, plan.kv_bytes, most);
   const int64_t rest = plan.usable_bytes - plan.PlannedBytes();
   if (request.constraint_bytes <= rest) plan.constraint_bytes = request.constraint_bytes;
   plan.free_bytes = rest - plan.constraint_bytes;
