@@ -130,7 +130,8 @@ TEST(WorkerPlan, ALineOfAnotherFormIsRefusedByName) {
   const std::string line =
       "{\"family\":\"llama\",\"device\":\"cpu\",\"numerics\":\"n\",\"context\":1024,"
       "\"max_model_len\":512,\"max_num_seqs\":8,\"block_size\":16,\"usable_bytes\":100,"
-      "\"weight_bytes\":50,\"workspace_bytes\":10,\"kv_bytes\":20,"
+      "\"weight_bytes\":50,\"workspace_bytes\":10,\"adapter_bytes\":0,"
+      "\"draft_bytes\":0,\"kv_bytes\":20,"
       "\"constraint_bytes\":5,\"free_bytes\":15,"
       "\"page_count\":4,\"largest_context\":64,\"largest_context_with_all_memory\":128,"
       "\"largest_batch\":1,\"largest_batch_with_all_memory\":2,\"read_bytes_per_second\":1e9,"
@@ -145,6 +146,7 @@ TEST(WorkerPlan, ALineOfAnotherFormIsRefusedByName) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
   EXPECT_EQ(text.find("experts"), std::string::npos);
+  EXPECT_EQ(text.find("draft"), std::string::npos);
   const auto mixture = ParseWorkerPlan(line.substr(0, line.size() - 1) +
                                        R"(,"expert_bytes":2000000,"step_weight_bytes":3000000})");
   ASSERT_TRUE(mixture.ok()) << mixture.status();

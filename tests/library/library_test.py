@@ -181,6 +181,19 @@ def test_vllms_arguments_that_change_nothing_are_taken():
     expect(first == again and len(set(first)) > 1, (first, again))
 
 
+def test_drafts_change_no_text(llm):
+    prompts = ["Once upon a time", "one two three one two three one two"]
+    params = SamplingParams(temperature=0.8, seed=7, max_tokens=40)
+    wanted = [output.outputs[0].text for output in llm.generate(prompts, params)]
+    for config in ({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2},
+                   {"method": "draft_model", "model": str(DEMO), "num_speculative_tokens": 3},
+                   {"method": "layer_skip", "skip_layers": [1], "num_speculative_tokens": 2}):
+        with LLM(model=str(DEMO), speculative_config=config) as drafting:
+            assert [output.outputs[0].text for output in drafting.generate(prompts, params)] == wanted, config
+    with pytest.raises(ValueError, match="eagle3"):
+        LLM(model=str(DEMO), speculative_config={"method": "eagle3", "num_speculative_tokens": 3})
+
+
 def test_more_prompts_than_may_be_under_way(llm):
     outputs = llm.generate([[5 + i % 50] for i in range(4200)], SamplingParams(max_tokens=1))
     expect(len(outputs) == 4200 and all(len(o.outputs[0].token_ids) == 1 for o in outputs), len(outputs))

@@ -25,7 +25,7 @@ NEUTRAL = {
     "task": (None, "auto", "generate"), "runner": (None, "auto", "generate"), "convert": (None, "auto", "none"),
     "hf_token": (None, False), "hf_overrides": (None, {}), "mm_processor_kwargs": (None, {}), "pooler_config": (None,),
     "compilation_config": (None, 0), "logits_processors": (None, []), "enable_lora": (False,), "kv_transfer_config": (None,),
-    "speculative_config": (None,), "load_format": ("auto", "safetensors"), "enable_chunked_prefill": ANYTHING,
+    "load_format": ("auto", "safetensors"), "enable_chunked_prefill": ANYTHING,
     "pipeline_parallel_size": (1,), "data_parallel_size": (1,), "distributed_executor_backend": (None, "mp", "uni"),
 }
 WAIT_S = 0.05  # between two looks for room, where a loop must not be held up
@@ -67,8 +67,17 @@ def find_model(name):
     return said.strip().splitlines()[-1]
 
 
+def _speculation(config):
+    """vLLM's dictionary as the worker's flag takes it. The model of one that drafts may be a name, too."""
+    if not isinstance(config, dict):
+        return config
+    model = config.get("model")
+    return dumps({**config, "model": find_model(os.fspath(model))} if model else config).decode()
+
+
 def engine_options(model, options):
     """The options of the library."""
+    options["speculative_config"] = _speculation(options.get("speculative_config"))
     tokenizer = options.pop("tokenizer", None)
     if tokenizer not in (None, model):
         raise ValueError(f"tokenizer: is {tokenizer!r}; a model's own is used, leave it out")

@@ -6,6 +6,7 @@
 
 #include "common/runtime/virtual_runtime.h"
 #include "tests/support/tag_grammar.h"
+#include "tests/support/tag_runner.h"
 #include "worker/kv/kv_cache.h"
 #include "worker/rpc/attach_session.h"
 
@@ -40,6 +41,7 @@ void DrawPages(Draw& draw, EngineOptions& engine) {
 // From a stream of its own, so that other scenarios stay as they were: a hybrid, whose layers keep
 // states beside the keys of others.
 void DrawStates(uint64_t seed, EngineOptions& engine) {
+  if (!test::TagHoldsStates()) return;
   Draw draw(seed * 43 + 7);
   if (!draw.OneIn(5)) return;
   engine.cache_kinds = {{0, 1},
