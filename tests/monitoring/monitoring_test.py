@@ -318,10 +318,11 @@ async def watched(folder):
     salt.write_text("5" * 64)
     more_workers = pathlib.Path(folder) / "workers"
     more_workers.write_text("")
-    # A source of workers and the records have metrics of their own.
+    # A source of workers, a draft model and the records have metrics of their own.
     flags = (f"--api-key-file={keys}", f"--salt-key-file={salt}", "--max-queued-requests=4",
              f"--worker-file={more_workers}", f"--request-log={folder}/requests.jsonl")
-    of_workers = ("--max-num-seqs=8", "--max-waiting-requests=1", f"--request-log={folder}/attempts.jsonl")
+    drafts = json.dumps({"method": "draft_model", "model": "demo", "num_speculative_tokens": 1})
+    of_workers = ("--max-num-seqs=8", f"--speculative-config={drafts}", "--max-waiting-requests=1", f"--request-log={folder}/attempts.jsonl")
     async with Fleet(workers=2, router_flags=flags, worker_flags=of_workers) as fleet:
         targets = {"quire-router": [f"127.0.0.1:{fleet.router.port}"],
                    "quire-worker": [f"127.0.0.1:{worker.http_port}" for worker in fleet.workers]}
