@@ -174,6 +174,8 @@ DraftRunner DraftModel::MakeRunner(Metrics& metrics) {
   options.limits = Limits();
   options.kinds = CacheKindsOf(options_.kv);
   options.target_vocab_size = target_vocab_size_;
+  const int64_t step_us = StepTimeMillis(config_, AsksForGpu(config_)) * kMicrosPerMilli;
+  if (step_us > 0) options.max_catch_up_us = std::min(options.max_catch_up_us, step_us / 2);
   options.metrics = &metrics;
   return {std::move(options), runner_.get()};
 }

@@ -28,7 +28,7 @@ struct Limits {
   size_t max_bytes = 64u << 20;
   size_t max_depth = 64;
   size_t max_values = size_t{16} << 20;
-  // Python's Infinity and -Infinity are read as ±1e308, which is more than anything has of a thing.
+  // Python's Infinity and -Infinity are read as ±1e308, which is above every limit in use.
   bool pythons_infinity = false;
   MemoryHold* hold = nullptr;  // grows by what the tree may need, before it is built
 };
@@ -49,7 +49,7 @@ inline boost::json::string_view BoostView(std::string_view s) { return {s.data()
 // max_depth, OUT_OF_RANGE past max_values, UNAVAILABLE where the hold has no room. Of duplicate
 // keys the last one is kept. Numbers that fit no int64 or uint64 become doubles, and one that fits
 // no double is refused with its position. Comments and trailing commas are refused; a byte order
-// mark, and NaN and Infinity, which Python writes, are refused by name.
+// mark, NaN and, without pythons_infinity, Infinity, which Python writes, are refused by name.
 absl::StatusOr<Value> Parse(std::string_view text, const Limits& limits = {});
 
 // Compact text. Doubles are written in the shortest form that reads back equal; NaN and infinity as

@@ -227,6 +227,17 @@ def test_plan_tells_what_fits_and_what_would():
         drafts = json.dumps({"method": "draft_model", "model": model, "num_speculative_tokens": 4})
         code, out, err = quire("plan", DEMO, f"--speculative-config={drafts}")
         expect(code == 3 and what in err and "--speculative-config: model" in err and len(err.splitlines()) == 1, (code, err))
+    with tempfile.TemporaryDirectory() as folder:
+        other = pathlib.Path(folder) / "other"
+        shutil.copytree(DEMO, other)
+        tokenizer = json.loads((other / "tokenizer.json").read_text())
+        vocabulary = tokenizer["model"]["vocab"]
+        one, two = sorted(vocabulary, key=vocabulary.get)[-2:]
+        vocabulary[one], vocabulary[two] = vocabulary[two], vocabulary[one]
+        (other / "tokenizer.json").write_text(json.dumps(tokenizer))
+        drafts = json.dumps({"method": "draft_model", "model": str(other), "num_speculative_tokens": 4})
+        code, out, err = quire("plan", DEMO, f"--speculative-config={drafts}")
+        expect(code == 3 and "another vocabulary: token 2046" in err and len(err.splitlines()) == 1, (code, err))
     # Pages by type: fp8 has a byte for each element and four for each token and head of K and of V.
     plans = {}
     for dtype in ("auto", "float32", "bfloat16", "float16", "fp8"):

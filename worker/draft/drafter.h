@@ -40,6 +40,8 @@ class Drafter {
   virtual void Forget(uint64_t sequence) = 0;
   // Whether it looks at DraftRow::prediction: routers send predictions to such workers alone.
   virtual bool UsesPredictions() const { return false; }
+  // Sequences so far that gave up what the drafter holds for them, because others needed the room.
+  virtual uint64_t Evictions() const { return 0; }
   // Microseconds of the engine's thread that a drafted token takes, about.
   virtual double TokenMicros() const { return 0; }
   // The same for what comes before the first draft of a sequence of `length` tokens: reading those

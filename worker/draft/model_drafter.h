@@ -61,8 +61,6 @@ inline constexpr Counted<ModelDrafterTotals> kModelDrafterCounts[] = {
      "tokens that the draft model computed"},
     {&ModelDrafterTotals::cached_tokens, "quire_worker_draft_model_cached_tokens_total",
      "tokens that it found in its prefix cache"},
-    {&ModelDrafterTotals::evictions, "quire_worker_draft_model_evictions_total",
-     "choices whose pages of the draft model went to others"},
     {&ModelDrafterTotals::unfit, "quire_worker_draft_model_unfit_total",
      "choices that it cannot draft for: their tokens or their length are beyond it"}};
 
@@ -73,6 +71,7 @@ class ModelDrafter final : public Drafter {
 
   void Propose(std::span<const DraftRow> rows) override;
   void Forget(uint64_t sequence) override;
+  uint64_t Evictions() const override { return totals_.evictions; }
   double TokenMicros() const override;
   double CatchUpMicros(uint64_t sequence, int64_t length) const override;
   bool GuessesForFree() const override { return false; }

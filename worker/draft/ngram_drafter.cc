@@ -18,20 +18,63 @@ NgramDrafter::NgramDrafter(const NgramOptions& options) : options_(options) {
 }
 
 void NgramDrafter::Propose(std::span<const DraftRow> rows) {
+  ++round_;
   for (const DraftRow& row : rows) {
-    const auto [at, added] = texts_.try_emplace(row.sequence);
-    Text& text = at->second;
-    if (added && !row.prediction.empty()) {
-      Append(text, row.prediction);
-      const TokenId gap = kGap;
-      Append(text, {&gap, 1});
-      text.row_begin = text.tokens.size();
+    const auto found = texts_.find(row.sequence);
+    if (found != texts_.end()) found->second.round = round_;
+  }
+  for (const DraftRow& row : rows) {
+    const auto found = texts_.find(row.sequence);
+    const size_t held = found == texts_.end() ? 0 : found->second.tokens.size();
+    const size_t begin = found != texts_.end()    ? found->second.row_begin
+                         : row.prediction.empty() ? 0
+                                                  : row.prediction.size() + 1;
+    QUIRE_CHECK(held <= begin + row.tokens.size());
+    if (!MakeRoom(begin + row.tokens.size() - held)) {
+      Forget(row.sequence);
+      continue;
     }
-    const size_t known = text.tokens.size() - text.row_begin;
-    QUIRE_CHECK(known <= row.tokens.size());
-    Append(text, row.tokens.subspan(known));
+    Text& text = texts_[row.sequence];
+    Read(row, text);
     Draft(row, text);
   }
+}
+
+// Whether so many tokens more fit, where texts that no row of this call has give way.
+bool NgramDrafter::MakeRoom(size_t tokens) {
+  while (held_tokens_ + tokens > options_.most_tokens) {
+    auto oldest = texts_.end();
+    for (auto at = texts_.begin(); at != texts_.end(); ++at) {
+      const bool before = oldest == texts_.end() || at->second.round < oldest->second.round;
+      if (at->second.round < round_ && before) oldest = at;
+    }
+    if (oldest == texts_.end()) return false;
+    held_tokens_ -= oldest->second.tokens.size();
+    texts_.erase(oldest);
+    ++evictions_;
+  }
+  return true;
+}
+
+// What the row has become since its text was read.
+void NgramDrafter::Read(const DraftRow& row, Text& text) {
+  const size_t before = text.tokens.size();
+  text.round = round_;
+  if (before == 0 && !row.prediction.empty()) {
+    Append(text, row.prediction);
+    const TokenId gap = kGap;
+    Append(text, {&gap, 1});
+    text.row_begin = text.tokens.size();
+  }
+  Append(text, row.tokens.subspan(text.tokens.size() - text.row_begin));
+  held_tokens_ += text.tokens.size() - before;
+}
+
+void NgramDrafter::Forget(uint64_t sequence) {
+  const auto found = texts_.find(sequence);
+  if (found == texts_.end()) return;
+  held_tokens_ -= found->second.tokens.size();
+  texts_.erase(found);
 }
 
 // Of the min_tokens tokens that end at `place`.

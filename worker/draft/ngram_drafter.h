@@ -4,8 +4,11 @@
 //
 // Owner: the engine's creator; called from the engine's thread. Each row keeps its text once more,
 // with a chain through the places of equal endings, as LZ77 compressors have it: about 16 bytes a
-// token until the sequence ends. A proposal looks at kMaxCandidates places at most. It is no longer
-// than the agreement that it rests on, except where that is the longest looked for.
+// token until the sequence ends. All texts together have at most NgramOptions::most_tokens: those
+// that no row of a call needs give way, the oldest first, and begin again when they are drafted
+// for; a row for which there is no room has no drafts. A proposal looks at kMaxCandidates places at
+// most. It is no longer than the agreement that it rests on, except where that is the longest
+// looked for.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +22,12 @@
 namespace quire {
 
 inline constexpr int kMaxLookupTokens = 32;  // the longest ending that is looked up
+inline constexpr size_t kMaxLookupTextTokens = size_t{4} << 20;  // of all rows: about 64 MiB
 
 struct NgramOptions {
   int32_t min_tokens = 5;  // an ending shorter than this is not looked up
   int32_t max_tokens = 5;  // of several places, the one where the most tokens agree, up to this
+  size_t most_tokens = kMaxLookupTextTokens;  // of all texts
 };
 
 class NgramDrafter final : public Drafter {
@@ -31,7 +36,9 @@ class NgramDrafter final : public Drafter {
   explicit NgramDrafter(const NgramOptions& options);
 
   void Propose(std::span<const DraftRow> rows) override;
-  void Forget(uint64_t sequence) override { texts_.erase(sequence); }
+  void Forget(uint64_t sequence) override;
+  uint64_t Evictions() const override { return evictions_; }
+  size_t held_tokens() const { return held_tokens_; }
   bool UsesPredictions() const override { return true; }
 
  private:
@@ -44,8 +51,11 @@ class NgramDrafter final : public Drafter {
     std::vector<int32_t> heads;     // by hash of an ending: its last place; −1: none
     size_t row_begin = 0;           // where the prompt begins
     size_t predicted = 0;           // leading outputs that are the prediction's
+    uint64_t round = 0;             // the last call that named its row
   };
 
+  bool MakeRoom(size_t tokens);
+  void Read(const DraftRow& row, Text& text);
   uint32_t Hash(const Text& text, size_t place) const;
   void Append(Text& text, std::span<const TokenId> tokens) const;
   void Link(Text& text, size_t place) const;
@@ -58,6 +68,9 @@ class NgramDrafter final : public Drafter {
 
   const NgramOptions options_;
   absl::flat_hash_map<uint64_t, Text> texts_;  // by sequence
+  size_t held_tokens_ = 0;                     // of all texts
+  uint64_t round_ = 0;
+  uint64_t evictions_ = 0;
 };
 
 }  // namespace quire

@@ -117,6 +117,13 @@ void Engine::State::Accept(SubmitCommand command) {
   if (options.drafter == nullptr || !options.drafter->UsesPredictions()) {
     owned->submit.prediction_ids = {};
   }
+  // No answer reaches beyond the context.
+  const std::span<const TokenId> predicted = owned->submit.prediction_ids;
+  const size_t context = static_cast<size_t>(options.max_model_len);
+  if (predicted.size() > context) {
+    owned->submit.prediction_ids =
+        std::vector<TokenId>(predicted.begin(), predicted.begin() + options.max_model_len);
+  }
   owned->prompt_tokens = static_cast<uint32_t>(owned->submit.prompt_ids.size());
   owned->deadline_us = command.deadline_us;
   owned->accepted_us = record_us;

@@ -44,6 +44,7 @@ struct EngineTotals {
   uint64_t draft_rows = 0;
   uint64_t draft_tokens = 0;
   uint64_t accepted_draft_tokens = 0;
+  uint64_t draft_evictions = 0;
   std::array<uint64_t, kMaxDraftTokens> accepted_at{};  // of these, by their place in the draft
   SchedulerTotals scheduler;                            // of kSchedulerCounts
   CacheTotals cache;
@@ -73,7 +74,9 @@ inline constexpr Counted<EngineTotals> kEngineCounts[] = {
      "rows of steps that verified drafts"},
     {&EngineTotals::draft_tokens, "quire_worker_draft_tokens_total", "tokens drafted for them"},
     {&EngineTotals::accepted_draft_tokens, "quire_worker_accepted_draft_tokens_total",
-     "of these, tokens that the samples confirmed"}};
+     "of these, tokens that the samples confirmed"},
+    {&EngineTotals::draft_evictions, "quire_worker_draft_evictions_total",
+     "choices whose text or pages in the drafter gave way to others"}};
 
 // A step that has been committed; idle probes are not counted.
 struct StepSeen {

@@ -47,6 +47,7 @@ void Engine::State::Report(int64_t now_us, EngineOutput& output) {
   output.adapters.swap(adapters_placed);
   output.load = MakeLoad();
   totals.scheduler = Sum(before.scheduler, scheduler.totals(), kSchedulerCounts);
+  if (options.drafter != nullptr) totals.draft_evictions = options.drafter->Evictions();
   totals.cache = Sum(before.cache, scheduler.kv().totals(), kCacheCounts);
   if (options.metrics != nullptr) options.metrics->Publish(totals, output.load);
   if (options.adapter_metrics != nullptr && options.adapter_metrics->slots() > 0) {

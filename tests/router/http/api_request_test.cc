@@ -139,46 +139,6 @@ TEST(ApiRequest, KnownFieldsPassAtTheirNeutralValue) {
     "store":false,"metadata":{"a":"b"},"service_tier":"auto","reasoning_effort":null})");
 }
 
-TEST(ApiRequest, APredictionIsATextOrPartsOfIt) {
-  const auto with = [](const std::string& prediction) {
-    return MustParse(kTalk, R"({"messages":[{"role":"user","content":"x"}],"prediction":)" +
-                                prediction + "}")
-        .requests[0]
-        .prediction;
-  };
-  EXPECT_EQ(with("null"), std::nullopt);
-  EXPECT_EQ(with(R"({"type":"content","content":"a b"})"), "a b");
-  EXPECT_EQ(with(R"({"type":"content","content":""})"), "");
-  EXPECT_EQ(with(R"({"type":"content","content":[]})"), "");
-  EXPECT_EQ(
-      with(
-          R"({"type":"content","content":[{"type":"text","text":"a\n"},{"type":"text","text":"b"}]})"),
-      "a\nb")
-      << "parts are joined as they are";
-}
-
-TEST(ApiRequest, APredictionIsChargedAndBoundedLikeAPrompt) {
-  const auto account = std::make_shared<MemoryAccount>(1 << 20);
-  MemoryHold hold(account);
-  RequestLimits limits;
-  limits.hold = &hold;
-  limits.max_prompt_bytes = 100;
-  ApiRequest out;
-  const auto body = [](size_t bytes) {
-    return R"({"messages":[{"role":"u","content":"x"}],"prediction":{"type":"content","content":")" +
-           std::string(bytes, 'p') + "\"}}";
-  };
-  EXPECT_FALSE(ParseApiRequest(kTalk, body(100), limits, out).has_value());
-  GenerateRequest without = out.requests[0];
-  without.prediction.reset();
-  EXPECT_EQ(HeldBytes(out.requests[0]), HeldBytes(without) + 100);
-  EXPECT_EQ(hold.bytes(), HeldBytes(out.requests[0]) + PromptBytes(out.requests[0].prompt));
-  const auto problem = ParseApiRequest(kTalk, body(101), limits, out);
-  ASSERT_TRUE(problem.has_value());
-  EXPECT_EQ(problem->code, ApiCode::kTooLarge);
-  EXPECT_EQ(problem->param, "prediction");
-}
-
 TEST(ApiRequest, AConstraintArrivesInEveryRequestOfABody) {
   const ApiRequest two = MustParse(kText, R"({"prompt":["a","b"],"guided_regex":"[0-9]+"})");
   ASSERT_EQ(two.requests.size(), 2u);

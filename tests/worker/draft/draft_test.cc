@@ -113,6 +113,42 @@ TEST(DraftHistoryTest, ARowAloneDraftsWhileItIsRightAndStopsWhenItIsNot) {
   EXPECT_GE(wanted(1), 4) << "it comes back";
 }
 
+// Three rows, of which two fit: the one that was named the longest time ago gives way, and reads
+// its text again.
+TEST(NgramDrafterTest, AllTextsTogetherHaveALimit) {
+  const Tokens row = {1, 2, 3, 4, 1, 2};
+  NgramDrafter drafter({.min_tokens = 2, .max_tokens = 2, .most_tokens = 2 * row.size()});
+  for (const uint64_t sequence : {1, 2}) {
+    EXPECT_EQ(Propose(drafter, row, 4, 2, {}, sequence), (Tokens{3, 4}));
+  }
+  EXPECT_EQ(drafter.held_tokens(), 2 * row.size()) << "at the limit";
+  EXPECT_EQ(drafter.Evictions(), 0u);
+  EXPECT_EQ(Propose(drafter, row, 4, 2, {}, 3), (Tokens{3, 4}));
+  EXPECT_EQ(drafter.Evictions(), 1u) << "of the first";
+  EXPECT_EQ(Propose(drafter, row, 4, 2, {}, 1), (Tokens{3, 4}));
+  EXPECT_EQ(drafter.Evictions(), 2u) << "of the second";
+  EXPECT_EQ(drafter.held_tokens(), 2 * row.size());
+  drafter.Forget(1);
+  drafter.Forget(3);
+  EXPECT_EQ(drafter.held_tokens(), 0u);
+}
+
+// A row alone above the limit, its prediction counted, has no drafts and holds nothing.
+TEST(NgramDrafterTest, ATextAboveTheLimitIsNotKept) {
+  const Tokens row = {1, 2, 3, 4, 1, 2}, prediction = {7, 8};
+  const size_t all = row.size() + prediction.size() + 1;
+  NgramDrafter fits({.min_tokens = 2, .max_tokens = 2, .most_tokens = all});
+  EXPECT_EQ(Propose(fits, row, 4, 2, prediction), (Tokens{3, 4}));
+  EXPECT_EQ(fits.held_tokens(), all);
+  Tokens longer = row;
+  longer.push_back(3);
+  EXPECT_EQ(Propose(fits, longer, 4, 2, prediction), Tokens{}) << "it has grown beyond the limit";
+  EXPECT_EQ(fits.held_tokens(), 0u);
+  NgramDrafter small({.min_tokens = 2, .max_tokens = 2, .most_tokens = all - 1});
+  EXPECT_EQ(Propose(small, row, 4, 2, prediction), Tokens{});
+  EXPECT_EQ(small.held_tokens(), 0u);
+}
+
 TEST(DraftStartTest, RowsBeginWithTheChanceOfOthers) {
   DraftStart start;
   EXPECT_NEAR(start.Chance(), 0.9, 1e-9) << "the first rows draft what is configured";

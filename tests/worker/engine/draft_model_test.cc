@@ -163,6 +163,39 @@ TEST_P(DraftModelTest, WhatIsBeyondTheDraftModelIsNotDraftedFor) {
   EXPECT_EQ(harness.engine().totals().draft_tokens, 0u);
 }
 
+// Rows go on without drafts, and with right ones when the device is back, without its keys.
+TEST_P(DraftModelTest, WhileItsDeviceIsLostNothingIsDrafted) {
+  TagDraftModel model(SmallEngine().engine);
+  const HarnessOptions options = Drafting(*model.drafter);
+  Harness harness(options);
+  std::mt19937_64 rng(6);
+  std::vector<Submit> submits;
+  for (uint64_t request = 1; request <= 4; ++request) {
+    submits.push_back(Some(harness, rng, request));
+    submits.back().sampling.max_tokens = 180;
+    harness.Send(submits.back());
+  }
+  harness.RunFor(20'000);
+  const EngineTotals& totals = harness.engine().totals();
+  const uint64_t before = totals.draft_tokens;
+  EXPECT_GT(before, 0u);
+  model.runner->Lose(1'000'000);
+  harness.RunFor(15'000);
+  const uint64_t lost = totals.draft_tokens;
+  harness.RunFor(15'000);
+  EXPECT_EQ(totals.draft_tokens, lost);
+  model.runner->Lose(1);
+  harness.RunFor(60'000'000);
+  EXPECT_GT(totals.draft_tokens, lost);
+  EXPECT_EQ(totals.accepted_draft_tokens, totals.draft_tokens);
+  for (const Submit& submit : submits) {
+    EXPECT_EQ(harness.answer(submit.key.request.value()).tokens,
+              Solo(Plain(options), submit).tokens);
+  }
+  model.drafter->CheckInvariants();
+  harness.ExpectBooksBalance();
+}
+
 // Preemption, windows, choices and cancels around it.
 TEST_P(DraftModelTest, NothingThatHappensToRowsMakesItWrong) {
   uint64_t accepted = 0, compared = 0;

@@ -139,7 +139,7 @@ TEST_P(PredictionTest, ChoicesShareIt) {
   harness.ExpectBooksBalance();
 }
 
-// Without one nothing is told of the drafts; a worker without a drafter does not look at it.
+// Without a prediction no output counts drafts; a worker without a drafter ignores a prediction.
 TEST_P(PredictionTest, OnlyWhatIsPredictedIsTold) {
   HarnessOptions options = Drafting();
   NgramDrafter eager({.min_tokens = 1, .max_tokens = 2});
@@ -158,6 +158,34 @@ TEST_P(PredictionTest, OnlyWhatIsPredictedIsTold) {
   plain.RunFor(10'000'000);
   EXPECT_EQ(plain.answer(1).tokens, harness.answer(1).tokens);
   EXPECT_EQ(plain.answer(1).accepted_predictions, 0u);
+}
+
+// Sees how long the predictions of its rows are.
+class LengthDrafter final : public Drafter {
+ public:
+  void Propose(std::span<const DraftRow> rows) override {
+    for (const DraftRow& row : rows) longest = std::max(longest, row.prediction.size());
+  }
+  void Forget(uint64_t /*sequence*/) override {}
+  bool UsesPredictions() const override { return true; }
+  size_t longest = 0;
+};
+
+TEST(Predictions, AreKeptUpToTheLengthOfTheContext) {
+  LengthDrafter drafter;
+  HarnessOptions options = SmallEngine();
+  options.engine.drafter = &drafter;
+  options.engine.max_drafts = 2;
+  const size_t context = static_cast<size_t>(options.engine.max_model_len);
+  for (const size_t length : {context, context + 1, kMaxPredictionIds}) {
+    Harness harness(options);
+    Submit submit = harness.MakeSubmit(1, {1, 2, 3}, 20);
+    submit.prediction_ids = std::vector<TokenId>(length, 5);
+    harness.Send(submit);
+    harness.RunFor(10'000'000);
+    EXPECT_EQ(harness.answer(1).tokens.size(), 20u);
+    EXPECT_EQ(drafter.longest, context) << length;
+  }
 }
 
 TEST(Predictions, AreServedWhereADrafterLooksAtThem) {

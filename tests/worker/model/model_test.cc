@@ -127,6 +127,11 @@ TEST(LoadModel, LayersCanBeLeftOut) {
   refused({4}, "the model has 4");
   refused({-1}, "layer -1");
   refused({0, 1, 2, 3}, "no layer");
+  const auto shared = LoadModel(QUIRE_SOURCE_DIR "/tests/golden/models/gemma4-e",
+                                {.with_text = false, .skipped_layers = {0}});
+  ASSERT_FALSE(shared.ok());
+  EXPECT_NE(StatusMessage(shared.status()).find("reads the keys of layer"), std::string::npos)
+      << shared.status();
 }
 
 TEST(LoadModel, TiedHeadsAreTheEmbedding) {
