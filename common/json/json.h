@@ -24,11 +24,14 @@ using Object = boost::json::object;
 using Array = boost::json::array;
 using String = boost::json::string;
 
+// What Limits::pythons_infinity makes of an infinity.
+inline constexpr double kPythonsInfinity = 1e308;
+
 struct Limits {
   size_t max_bytes = 64u << 20;
   size_t max_depth = 64;
   size_t max_values = size_t{16} << 20;
-  // Python's Infinity and -Infinity are read as ±1e308, which is above every limit in use.
+  // Python's Infinity and -Infinity are read as ±kPythonsInfinity.
   bool pythons_infinity = false;
   MemoryHold* hold = nullptr;  // grows by what the tree may need, before it is built
 };

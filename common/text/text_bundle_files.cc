@@ -32,7 +32,7 @@ absl::StatusOr<std::optional<json::Value>> ReadObject(
     const std::map<std::string, std::string>& files, const std::string& name) {
   const auto file = files.find(name);
   if (file == files.end()) return std::nullopt;
-  auto value = json::Parse(file->second, {.pythons_infinity = true});
+  auto value = json::Parse(file->second, {.pythons_infinity = name == "config.json"});
   if (!value.ok()) return Wrong(name, StatusMessage(value.status()));
   if (!value->is_object()) return Wrong(name, "must hold an object");
   return *std::move(value);

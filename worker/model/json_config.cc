@@ -80,7 +80,7 @@ std::vector<double> JsonReader::Doubles(std::string_view key) {
       Fail(StatusMessage(number.status()));
       return {};
     }
-    numbers.push_back(*number);
+    numbers.push_back(Finite(key, *number));
   }
   return numbers;
 }

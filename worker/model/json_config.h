@@ -4,6 +4,7 @@
 // Values and pure functions; used once per model, on the loading thread.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -41,7 +42,7 @@ class JsonReader {
     return status_.ok() ? result : otherwise;
   }
   double Double(std::string_view key, double otherwise) {
-    return Read(key, otherwise, json::AsDouble);
+    return Finite(key, Read(key, otherwise, json::AsDouble));
   }
   bool Bool(std::string_view key, bool otherwise) { return Read(key, otherwise, json::AsBool); }
   std::string String(std::string_view key, std::string_view otherwise) {
@@ -63,6 +64,12 @@ class JsonReader {
   const json::Object& object() const { return object_; }
 
  private:
+  double Finite(std::string_view key, double number) {
+    if (std::abs(number) >= json::kPythonsInfinity) {
+      Fail(absl::StrCat(AbslView(key), " must be a finite number"));
+    }
+    return number;
+  }
   template <typename T>
   T Read(std::string_view key, T otherwise,
          absl::StatusOr<T> (*as)(const json::Value&, std::string_view)) {

@@ -13,7 +13,7 @@
 namespace quire::model {
 
 inline absl::StatusOr<load::ModelConfig> Parse(const std::string& text) {
-  absl::StatusOr<json::Value> value = json::Parse(text);
+  absl::StatusOr<json::Value> value = json::Parse(text, {.pythons_infinity = true});
   EXPECT_TRUE(value.ok()) << value.status();
   return ModelConfigFromJson(value->as_object(), "m/config.json");
 }

@@ -34,6 +34,18 @@ std::string GgufNamesOfServed() {
   return names;
 }
 
+// Files may hold Python's Infinity, where a limit means that there is none.
+TEST(ModelConfigJson, InfinityIsNoNumberOfAModel) {
+  ExpectRefused(Config("LlamaForCausalLM", R"(,"rope_theta":Infinity)"),
+                "rope_theta must be a finite");
+  ExpectRefused(Config("LlamaForCausalLM", R"(,"rms_norm_eps":-Infinity)"),
+                "rms_norm_eps must be a finite");
+  ExpectRefused(
+      Config("LlamaForCausalLM",
+             R"(,"rope_parameters":{"rope_type":"linear","rope_theta":1e4,"factor":Infinity})"),
+      "factor must be a finite");
+}
+
 TEST(ModelConfigJson, LlamaDefaults) {
   const ModelConfig config = Good("LlamaForCausalLM", "");
   EXPECT_EQ(config.family, "llama");
