@@ -16,6 +16,7 @@ BIN = ROOT / "build" / "bin"
 FOLDER = ROOT / ".cache"
 MODELS = FOLDER / "models"
 KL_WINDOWS = 21  # of 512 tokens; the second half of each is scored
+KL_MIXTURE = "Qwen3-30B-A3B's shape, 2 layers, Q4_K_M, made-up weights"
 KL_FORMATS = ("Q4_K_M", "Q8_0", "Q5_K_M", "Q6_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 
 
@@ -50,6 +51,19 @@ def shape_1b(folder, kind):
     return shape(folder, "Llama-3.2-1B", kind)
 
 
+def made_up(folder, name, layers, vocabulary=32_000):
+    """A shape of newer families, cut, in Q4_K_M: llama-quantize takes it from blocks of our own."""
+    to = MODELS / f"{name.lower()}-{layers}-layers" / "Q4_K_M.gguf"
+    if not to.exists():
+        first = to.with_name("model.gguf")
+        if not first.exists():
+            subprocess.run([BIN / "quire", "make-weights", "--dtype=q4_k", f"--layers={layers}", f"--vocabulary={vocabulary}",
+                            name, first.parent], check=True)
+        quantised(folder, first, "Q4_K_M")
+        first.unlink()
+    return to
+
+
 def engine(mode, model, **options):
     command = [BIN / "engine_bench", f"--model={model}", f"--mode={mode}", f"--threads={os.cpu_count()}"]
     command += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
@@ -73,28 +87,28 @@ def llama_batched(folder, model, flash, batch, context, tokens):
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")][-1]["speed_tg"]
 
 
-def cells(folder, model, small):
-    """Of one model: name to (ours, the peer's by its flash attention). Both engines compute the prompt of streams once
-    and copy its keys and values, so that each stream has its own."""
-    def streams(batch, context):
-        return engine("decode", model, batch=batch, context=context, tokens=24, repeats=1, warmups=0, copied=1)
+def streams(batch, context):
+    """Tokens/s of so many streams, in both engines: the prompt is computed once and its keys and values are copied, so
+    that each stream has its own."""
+    return (lambda folder, model: engine("decode", model, batch=batch, context=context, tokens=24, repeats=1, warmups=0, copied=1),
+            lambda folder, model, fa: llama_batched(folder, model, fa, batch, context, 24))
 
-    def peer_streams(flash, batch, context):
-        return llama_batched(folder, model, flash, batch, context, 24)
 
-    found = {
-        "prefill 512": (lambda: engine("prefill", model, tokens=512, repeats=1),
-                        lambda fa: llama_bench(folder, model, fa, 512, 0, 1)),
-        "decode batch 1": (lambda: engine("decode", model, batch=1, tokens=48, repeats=1),
-                           lambda fa: llama_bench(folder, model, fa, 0, 48, 1)),
-        "decode batch 4": (lambda: streams(4, 128), lambda fa: peer_streams(fa, 4, 128)),
-        "decode batch 16": (lambda: streams(16, 128), lambda fa: peer_streams(fa, 16, 128)),
-    }
-    if not small:
-        found["prefill 4096"] = (lambda: engine("prefill", model, tokens=4096, repeats=1, warmups=0),
-                                 lambda fa: llama_bench(folder, model, fa, 4096, 0, 1))
-        found["decode batch 16 at 4096"] = (lambda: streams(16, 4096), lambda fa: peer_streams(fa, 16, 4096))
-    return found
+def prompt(tokens):
+    warmups = {"warmups": 0} if tokens > 512 else {}
+    return (lambda folder, model: engine("prefill", model, tokens=tokens, repeats=1, **warmups),
+            lambda folder, model, fa: llama_bench(folder, model, fa, tokens, 0, 1))
+
+
+ALONE = (lambda folder, model: engine("decode", model, tokens=48, batch=1, repeats=1),
+         lambda folder, model, fa: llama_bench(folder, model, fa, 0, 48, 1))
+
+
+def cells(small):
+    """Of one model: name to (ours, the peer's by its flash attention)."""
+    found = {"prefill 512": prompt(512), "decode batch 1": ALONE, "decode batch 4": streams(4, 128),
+             "decode batch 16": streams(16, 128)}
+    return found if small else {**found, "prefill 4096": prompt(4096), "decode batch 16 at 4096": streams(16, 4096)}
 
 
 KEYS = ("quire", "llama.cpp", "ratio", "read GB/s", "int8 Gop/s")
@@ -126,21 +140,21 @@ class Kept:
                 file.write(json.dumps(self.about | line) + "\n")
 
 
-def against_peer(folder, name, model, args, spread):
-    """Every cell in turns, the peer with its better setting of flash attention, the machine's limits beside each. A run
+def against_peer(folder, name, model, args, spread, table=None):
+    """Every cell of the table (`cells`, if none is given) in turns, the peer with its better setting of flash attention, the machine's limits beside each. A run
     that was cut short goes on where it ended, on the same commit."""
     kept = Kept()
     rows = kept.read(name)
-    table = cells(folder, model, args.small or "8B" in name)  # there 4,096 tokens of prompt take the peer eight minutes
+    table = table or cells(args.small or "8B" in name)  # there 4,096 tokens of prompt take the peer eight minutes
     for cycle in range(args.cycles):
         for cell, (mine, peer) in table.items():
             row = rows.setdefault(cell, [])
             if len(row) > cycle:
                 continue
             limits = probes()
-            ours = mine()["tokens_per_second"]
+            ours = mine(folder, model)["tokens_per_second"]
             tried = (row[0]["flash"],) if row else (0, 1)  # the first cycle tries both
-            theirs, flash = max((peer(fa), fa) for fa in tried)
+            theirs, flash = max((peer(folder, model, fa), fa) for fa in tried)
             values = (ours, theirs, ours / theirs, limits["read_gb_per_s"], limits["dot_gop_per_s"])
             row.append({"model": name, "cell": cell, "flash": flash, **dict(zip(KEYS, values))})
             kept.add(row[-1])
@@ -178,23 +192,29 @@ def peer_divergence(folder, exact, model, text):
     return {"mean_kl": float(found.group(1)), "standard_error": float(found.group(2))}
 
 
+def divergence(folder, model, text):
+    """Ours and llama.cpp's on one file, and their ratio."""
+    exact = model.with_name(f"{model.stem}-F32.gguf")
+    if not exact.exists():
+        subprocess.run([folder / "llama-quantize", "--allow-requantize", model, exact, "F32", str(os.cpu_count())],
+                       check=True, capture_output=True)
+    command = [BIN / "activations_bench", f"--model={model}", f"--text={text}", f"--windows={KL_WINDOWS}",
+               f"--threads={os.cpu_count()}"]
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True)
+    rows = {"quire": json.loads(done.stdout), "llama.cpp": peer_divergence(folder, exact, model, text)}
+    (ROOT / ".cache" / "kl_base.bin").unlink()
+    exact.unlink()
+    return rows | {"ratio": round(rows["quire"]["mean_kl"] / rows["llama.cpp"]["mean_kl"], 3)}
+
+
 def divergences(source, formats):
-    """Of the first formats, made from the published file: ours and llama.cpp's."""
+    """Of the first formats, made from the published file, and of a mixture of true shape with made-up weights."""
     folder, text = peer_folder(), kl_text()
+    files = {kind: lambda kind=kind: source if kind == "Q4_K_M" else quantised(folder, source, kind)
+             for kind in KL_FORMATS[:formats]}
+    files[KL_MIXTURE] = lambda: made_up(folder, "Qwen3-30B-A3B", 2)
     table = {}
-    for kind in KL_FORMATS[:formats]:
-        model = source if kind == "Q4_K_M" else quantised(folder, source, kind)
-        exact = model.with_name(f"{kind}-F32.gguf")
-        if not exact.exists():
-            subprocess.run([folder / "llama-quantize", "--allow-requantize", model, exact, "F32", str(os.cpu_count())],
-                           check=True, capture_output=True)
-        command = [BIN / "activations_bench", f"--model={model}", f"--text={text}", f"--windows={KL_WINDOWS}",
-                   f"--threads={os.cpu_count()}"]
-        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True)
-        rows = {"quire": json.loads(done.stdout), "llama.cpp": peer_divergence(folder, exact, model, text)}
-        (ROOT / ".cache" / "kl_base.bin").unlink()
-        exact.unlink()
-        rows["ratio"] = round(rows["quire"]["mean_kl"] / rows["llama.cpp"]["mean_kl"], 3)
-        print(kind, json.dumps(rows), flush=True)
-        table[kind] = rows
+    for name, make in files.items():
+        table[name] = divergence(folder, make(), text)
+        print(name, json.dumps(table[name]), flush=True)
     return table

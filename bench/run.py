@@ -79,6 +79,18 @@ def bench_cpu(args):
                        "results": table})
 
 
+def bench_models(args):
+    """Mixtures, recurrent layers and latent attention against llama.cpp: same file, same threads, alternating."""
+    import cpu
+    import models
+    folder, table = cpu.peer_folder(), {}
+    for name, row in models.run(folder, args, spread):  # each stands at once
+        table[name] = row
+        record("models", {"threads": os.cpu_count(), "unit": "tokens/s",
+                          "peer": folder.parent.name.replace("build-", "llama.cpp as vendored in llama-cpp-python "),
+                          "results": table})
+
+
 def bench_quantised(args):
     """Quantised checkpoints beside GGUF files of one shape: tokens/s in turns, seconds to ready, peak of memory."""
     import quantised
@@ -93,7 +105,8 @@ def bench_activations(args):
     table = cpu.divergences(gemma(), 1 if args.small else len(cpu.KL_FORMATS))
     record("activations", {"model": "gemma3-270m, its published Q4_K_M and what llama-quantize makes of it",
                            "text": "README.md and the pages of docs/, windows of 512 tokens, second halves scored",
-                           "gate": "mean KL from float32 activations at most half of llama.cpp's own", "results": table})
+                           "gate": "mean KL from float32 activations at most half of llama.cpp's own; of a mixture with made-up "
+                                   "weights, at most llama.cpp's own", "results": table})
 
 
 def bench_serve(args):

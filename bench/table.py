@@ -16,6 +16,7 @@ class Bench(NamedTuple):
 BENCHES = {
     "prefix-cache": Bench("prefix_cache", ("worker/kv", "worker/engine")),
     "cpu": Bench("cpu", (*CPU, *ENGINE)),
+    "models": Bench("models", (*CPU, *ENGINE)),
     "quantised": Bench("quantised", ("worker/load", *CPU, *ENGINE)),
     "activations": Bench("activations", ("kernels/cpu",)),
     "serve": Bench("serve", (*CPU, *ENGINE, *ROUTER, *WIRE)),

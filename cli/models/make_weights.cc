@@ -18,6 +18,7 @@ struct MakeArguments {
   int64_t seed = 0;
   std::string dtype = "bf16";
   int32_t layers = 0;
+  int32_t vocabulary = 0;
 };
 
 void AddFlags(MakeArguments& make, config::Schema& schema) {
@@ -51,12 +52,41 @@ void AddFlags(MakeArguments& make, config::Schema& schema) {
               .min = 1,
               .max = 1024,
               .default_text = "all"});
+  schema.Add({.name = "vocabulary",
+              .help = "Writes a model of so many token ids. The last ones are the special tokens.",
+              .target = &make.vocabulary,
+              .min = 1,
+              .max = 1 << 20,
+              .default_text = "all"});
 }
 
 WeightType TypeOf(const std::string& dtype) {
   if (dtype == "q4_k") return WeightType::kQ4K;
   if (dtype == "f32") return WeightType::kF32;
   return dtype == "f16" || dtype == "gguf_f16" ? WeightType::kF16 : WeightType::kBf16;
+}
+
+bool IsGguf(const std::string& dtype) { return dtype == "q4_k" || dtype == "gguf_f16"; }
+
+absl::Status CheckArguments(const MakeArguments& make, const ModelShape& shape) {
+  if (make.layers > shape.layers) {
+    return absl::InvalidArgumentError("--layers: " + make.shape + " has " +
+                                      std::to_string(shape.layers) + " layers, not " +
+                                      std::to_string(make.layers));
+  }
+  const int32_t least = LeastVocabulary(shape);
+  if (make.vocabulary > 0 && make.vocabulary < least) {
+    return absl::InvalidArgumentError("--vocabulary: " + make.shape + " needs at least " +
+                                      std::to_string(least) + " ids, not " +
+                                      std::to_string(make.vocabulary));
+  }
+  if (OnlyGguf(shape) && !IsGguf(make.dtype)) {
+    return absl::InvalidArgumentError("--dtype: " + make.shape +
+                                      " is written as a GGUF file alone: give q4_k or gguf_f16, "
+                                      "not " +
+                                      make.dtype);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -68,19 +98,18 @@ int RunMakeWeights(const CommandInputs& inputs) {
                         "loads and serves like the real one and says nothing of sense.");
   AddFlags(make, schema);
   if (const std::optional<int> code = Begin(inputs, schema, "make-weights")) return *code;
-  const ModelShape& shape = *FindShape(make.shape);
-  if (make.layers > shape.layers) {
-    return Failed("make-weights",
-                  absl::InvalidArgumentError("--layers: " + make.shape + " has " +
-                                             std::to_string(shape.layers) + " layers, not " +
-                                             std::to_string(make.layers)));
+  ModelShape shape = *FindShape(make.shape);
+  if (const absl::Status status = CheckArguments(make, shape); !status.ok()) {
+    return Failed("make-weights", status);
   }
+  std::vector<SpecialToken> specials;
+  if (make.vocabulary > 0) shape = WithVocabulary(shape, make.vocabulary, specials);
   WeightFilesOptions options;
   options.shape = &shape;
   options.layers = make.layers == 0 ? shape.layers : make.layers;
   options.seed = static_cast<uint64_t>(make.seed);
   options.type = TypeOf(make.dtype);
-  options.gguf = make.dtype == "q4_k" || make.dtype == "gguf_f16";
+  options.gguf = IsGguf(make.dtype);
   options.folder = make.folder;
   options.threads =
       std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxWeightThreads);

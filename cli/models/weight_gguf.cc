@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/models/gguf_bytes.h"
+#include "cli/models/weight_layouts.h"
 
 namespace quire::cli {
 namespace {
@@ -19,7 +20,7 @@ uint32_t NumberOf(WeightType type) {
 }
 
 void AddSettings(const ModelShape& shape, int layers, GgufBytes& out) {
-  const std::string family = shape.qwen ? "qwen2" : "llama";
+  const std::string family(GgufFamily(shape));
   const auto number = [&](const char* key, int value) {
     out.Key(family + "." + key, GgufValueType::kUint32);
     out.Number(static_cast<uint32_t>(value));
@@ -38,8 +39,7 @@ void AddSettings(const ModelShape& shape, int layers, GgufBytes& out) {
   number("feed_forward_length", shape.inner);
   number("attention.head_count", shape.heads);
   number("attention.head_count_kv", shape.kv_heads);
-  number("attention.key_length", shape.head_dim);
-  number("attention.value_length", shape.head_dim);
+  AddFamilySettings(shape, out);
   real("rope.freq_base", shape.theta);
   real("attention.layer_norm_rms_epsilon", shape.norm_epsilon);
 }
@@ -133,10 +133,12 @@ WeightShard LayOutGguf(const ModelShape& shape, int layers, WeightType matrices)
     ++count;
   };
   if (!factors.empty()) add("rope_freqs.weight", {shape.head_dim / 2}, 0, 0);
-  for (ShapeTensor& tensor : TensorsOf(shape, layers)) {
+  std::vector<ShapeTensor> tensors =
+      OnlyGguf(shape) ? GgufTensorsOf(shape, layers) : TensorsOf(shape, layers);
+  for (ShapeTensor& tensor : tensors) {
     tensor.name = NameOf(tensor.name);
     WeightType type = WeightType::kF32;
-    if (tensor.shape.size() > 1) {
+    if (tensor.shape.size() > 1 && !tensor.floats) {
       type = matrices == WeightType::kQ4K ? QuantOf(tensor.shape.back()) : matrices;
     }
     add(tensor.name, tensor.shape, NumberOf(type), before + file.offsets.back());

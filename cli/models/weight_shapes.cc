@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "common/check.h"
 #include "common/json/json.h"
 
 namespace quire::cli {
@@ -15,6 +16,10 @@ constexpr SpecialToken kLlamaTokens[] = {{128'000, "<|begin_of_text|>"},
                                          {128'009, "<|eot_id|>"}};
 constexpr SpecialToken kQwenTokens[] = {
     {151'643, "<|endoftext|>"}, {151'644, "<|im_start|>"}, {151'645, "<|im_end|>"}};
+constexpr SpecialToken kQwen35Tokens[] = {
+    {248'044, "<|endoftext|>"}, {248'045, "<|im_start|>"}, {248'046, "<|im_end|>"}};
+constexpr SpecialToken kDeepseekTokens[] = {{100'000, "<|begin_of_sentence|>"},
+                                            {100'001, "<|end_of_sentence|>"}};
 constexpr SpecialToken kTinyTokens[] = {{256, "<|begin_of_text|>"}, {257, "<|end_of_text|>"}};
 
 constexpr ModelShape kShapes[] = {
@@ -53,7 +58,7 @@ constexpr ModelShape kShapes[] = {
      .begin = 128'000,
      .end = 128'001},
     {.name = "Qwen2.5-0.5B",
-     .qwen = true,
+     .family = ShapeFamily::kQwen2,
      .layers = 24,
      .hidden = 896,
      .inner = 4864,
@@ -68,6 +73,56 @@ constexpr ModelShape kShapes[] = {
      .specials = kQwenTokens,
      .begin = 151'643,
      .end = 151'643},
+    {.name = "Qwen3-30B-A3B",
+     .family = ShapeFamily::kQwen3Moe,
+     .layers = 48,
+     .hidden = 2048,
+     .inner = 6144,
+     .heads = 32,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .vocabulary = 151'936,
+     .positions = 40'960,
+     .theta = 1'000'000,
+     .norm_epsilon = 1e-6,
+     .specials = kQwenTokens,
+     .begin = 151'643,
+     .end = 151'645,
+     .experts = {.count = 128, .chosen = 8, .inner = 768}},
+    {.name = "Qwen3.5-4B",
+     .family = ShapeFamily::kQwen35,
+     .layers = 32,
+     .hidden = 2560,
+     .inner = 9216,
+     .heads = 16,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .vocabulary = 248'320,
+     .tied = true,
+     .positions = 262'144,
+     .theta = 10'000'000,
+     .norm_epsilon = 1e-6,
+     .specials = kQwen35Tokens,
+     .begin = 248'044,
+     .end = 248'046,
+     .delta = {.interval = 4, .key_heads = 16, .value_heads = 32, .head_dim = 128}},
+    {.name = "DeepSeek-V2-Lite",
+     .family = ShapeFamily::kDeepseek2,
+     .layers = 27,
+     .hidden = 2048,
+     .inner = 10'944,
+     .heads = 16,
+     .kv_heads = 1,
+     .head_dim = 192,
+     .vocabulary = 102'400,
+     .positions = 163'840,
+     .theta = 10'000,
+     .norm_epsilon = 1e-6,
+     .specials = kDeepseekTokens,
+     .begin = 100'000,
+     .end = 100'001,
+     .experts = {.count = 64, .chosen = 6, .inner = 1408, .shared = 2, .dense_layers = 1},
+     .latent = {.rank = 512, .rope = 64, .value = 128}},
     {.name = "tiny-llama",
      .layers = 2,
      .hidden = 128,
@@ -86,7 +141,7 @@ constexpr ModelShape kShapes[] = {
      .begin = 256,
      .end = 257},
     {.name = "tiny-qwen2",
-     .qwen = true,
+     .family = ShapeFamily::kQwen2,
      .layers = 2,
      .hidden = 128,
      .inner = 256,
@@ -154,7 +209,7 @@ void AddLayer(const ModelShape& shape, int layer, std::vector<ShapeTensor>& tens
     add(name, {outputs, inputs}, {0.0f, Deviation(gain, inputs)});
   };
   const auto bias = [&](const char* name, int outputs) {
-    if (shape.qwen) add(name, {outputs}, {0.0f, kBiasDeviation});
+    if (shape.family == ShapeFamily::kQwen2) add(name, {outputs}, {0.0f, kBiasDeviation});
   };
   norm("input_layernorm.weight");
   linear("self_attn.q_proj.weight", queries, shape.hidden, 1.0);
@@ -189,6 +244,30 @@ const ModelShape* FindShape(std::string_view name) {
   return nullptr;
 }
 
+int32_t LeastVocabulary(const ModelShape& shape) {
+  return 256 + static_cast<int32_t>(shape.specials.size());
+}
+
+ModelShape WithVocabulary(const ModelShape& shape, int32_t vocabulary,
+                          std::vector<SpecialToken>& specials) {
+  QUIRE_CHECK(vocabulary >= LeastVocabulary(shape));
+  ModelShape cut = shape;
+  specials.assign(shape.specials.begin(), shape.specials.end());
+  int32_t next = vocabulary - static_cast<int32_t>(specials.size());
+  for (SpecialToken& special : specials) {
+    if (special.id == shape.begin) cut.begin = next;
+    if (special.id == shape.end) cut.end = next;
+    special.id = next++;
+  }
+  cut.vocabulary = vocabulary;
+  cut.specials = specials;
+  return cut;
+}
+
+WeightSpread WordSpread(const ModelShape& shape) {
+  return {0.0f, Deviation(kLogitGain, shape.hidden)};
+}
+
 int64_t ShapeTensor::count() const {
   int64_t product = 1;
   for (const int64_t dim : shape) product *= dim;
@@ -197,7 +276,8 @@ int64_t ShapeTensor::count() const {
 
 std::vector<ShapeTensor> TensorsOf(const ModelShape& shape, int layers) {
   std::vector<ShapeTensor> tensors;
-  const WeightSpread words = {0.0f, Deviation(kLogitGain, shape.hidden)};
+  QUIRE_CHECK(!OnlyGguf(shape));
+  const WeightSpread words = WordSpread(shape);
   tensors.push_back({"model.embed_tokens.weight", {shape.vocabulary, shape.hidden}, words});
   for (int layer = 0; layer < layers; ++layer) AddLayer(shape, layer, tensors);
   tensors.push_back({"model.norm.weight", {shape.hidden}, {1.0f, kNormDeviation}});
@@ -214,9 +294,10 @@ std::string TokenText(const ModelShape& shape, int32_t id) {
 }
 
 std::string ConfigText(const ModelShape& shape, int layers, WeightType type) {
+  const bool qwen = shape.family == ShapeFamily::kQwen2;
   json::Object config;
-  config["architectures"] = json::Array{Text(shape.qwen ? "Qwen2ForCausalLM" : "LlamaForCausalLM")};
-  config["model_type"] = Text(shape.qwen ? "qwen2" : "llama");
+  config["architectures"] = json::Array{Text(qwen ? "Qwen2ForCausalLM" : "LlamaForCausalLM")};
+  config["model_type"] = Text(qwen ? "qwen2" : "llama");
   config["vocab_size"] = shape.vocabulary;
   config["hidden_size"] = shape.hidden;
   config["intermediate_size"] = shape.inner;
@@ -237,7 +318,7 @@ std::string ConfigText(const ModelShape& shape, int layers, WeightType type) {
     scaling["original_max_position_embeddings"] = shape.rope_original;
     config["rope_scaling"] = std::move(scaling);
   }
-  if (shape.qwen) {
+  if (qwen) {
     config["use_sliding_window"] = false;
   } else {
     config["attention_bias"] = false;

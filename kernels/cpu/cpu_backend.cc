@@ -19,7 +19,7 @@ using cpu::Isa;
 using cpu::KernelTable;
 using cpu::ThreadPool;
 
-constexpr int kKernelRevision = 1;  // raised whenever a change may change bits
+constexpr int kKernelRevision = 2;  // raised whenever a change may change bits
 constexpr int kMaxThreads = 256;
 
 int CpusAllowed() {

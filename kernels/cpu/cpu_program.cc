@@ -198,14 +198,13 @@ std::vector<WeightRole> FindRoles(const StepProgram& program) {
         MarkMatrix(roles, expert.down, false);
         MarkVector(roles, expert.gate_up_bias);
         MarkVector(roles, expert.down_bias);
-        for (const WeightId id : {expert.gate_up, expert.down}) roles[id].grouped = true;
       }
     } else if (const auto* append = std::get_if<LatentAppendOp>(&op)) {
       MarkVector(roles, append->norm);
     } else if (const auto* product = std::get_if<HeadLinearOp>(&op)) {
       for (const WeightId id : product->weights) {
         MarkMatrix(roles, id, false);
-        roles[id].grouped = true;
+        roles[id].latent = true;
       }
     }
   }
@@ -248,10 +247,10 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
     for (sampling::Sampler& sampler : samplers_) sampler.Reserve(vocab_size_);
   }
   attention_tasks_.reserve(MostAttentionTasks(program, options));
-  moe_ = MoeWorkspace(program, options.max_tokens);
+  moe_ = MoeWorkspace(program, options.max_tokens, kernels.round != nullptr);
   workspace_bytes_ += moe_.Bytes();
   const LoraNeeds lora = LoraNeeds::Of(program, options);
-  group_.Reserve(std::max(MostJobs(program), lora.jobs));
+  group_.Reserve(std::max(MostJobs(program), lora.jobs), most_inputs);
   adapters_.resize(static_cast<size_t>(options.max_loras));
   adapter_runs_.reserve(static_cast<size_t>(options.max_rows));
   lora_rank_stride_ = BufferStride(options.max_lora_rank);
@@ -271,9 +270,7 @@ void CpuProgram::LoadWeights(const StepProgram& program, const ProgramOptions& o
     const Weight& weight = program.weights[id];
     if (roles[id].matrix) {
       matrices_[id] = PlanMatrix(weight, roles[id].gated);
-      // Experts and heads multiply float32 activations in every class: their rows are gathered for
-      // that.
-      if (roles[id].grouped) {
+      if (roles[id].latent) {  // in every class these multiply float32 activations
         matrices_[id].takes_int8 = false;
         matrices_[id].roundings = Roundings();
       }
@@ -369,7 +366,7 @@ int64_t CpuProgram::EstimateWorkspace(const StepProgram& program, const ProgramO
   int64_t bytes = 4 * ScratchFloats(program, options) * threads + inputs.tiles + inputs.quantised +
                   inputs.rounded;
   bytes += SamplerBytes(program, options.max_samples, threads);
-  bytes += MoeWorkspace::Estimate(program, options.max_tokens);
+  bytes += MoeWorkspace::Estimate(program, options.max_tokens, kernels.round != nullptr);
   bytes += 4 * LoraNeeds::Of(program, options).inner_floats;
   for (const Buffer& buffer : program.buffers) {
     bytes += 4 * BufferStride(buffer.width) * RowsOf(buffer, options);

@@ -100,8 +100,6 @@ class CpuProgram final : public LoadedProgram {
   void RunOp(const LoraOp& op);
   void RunOp(const ActivateOp& op);
 
-  bool NeedsTiles(const LinearJob& job) const;
-  int TileCount(const LinearJob& job) const;
   void RunLinear(LinearJob& job);
   void QuantiseRows(const KernelTable& kernels, LinearJob& job);
   void RoundRows(LinearJob& job);
@@ -117,8 +115,9 @@ class CpuProgram final : public LoadedProgram {
   void RunAttention(const AttentionJob& job);
   void FindAdapterRuns();
   void RunLoraSlice(const LoraOp& op, int begin, int end);
-  // Products that have been added since Clear, shared out together.
-  void AddToGroup(LinearJob job, float* tiles);
+  // Products that have been added since Clear, shared out together. The rows of a job are prepared
+  // in its `space`.
+  void AddToGroup(LinearJob job, float* space);
   void AddToGroupOfSameRows(LinearJob job);  // as the job that was added last
   void RunGroup();
   void RunExperts(const MoeOp& op, const LinearJob& job, WeightId MoeOp::Expert::*matrix,

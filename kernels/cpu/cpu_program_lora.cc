@@ -134,7 +134,7 @@ void CpuProgram::RunLoraSlice(const LoraOp& op, int begin, int end) {
 
 void CpuProgram::AddToGroupOfSameRows(LinearJob job) {
   job.x_tiles = group_.jobs.back().x_tiles;
-  group_.tiles_of.push_back(nullptr);  // packed once, for the job before
+  group_.spaces.push_back(nullptr);  // packed once, for the job before
   group_.first_unit.push_back(group_.first_unit.back() + LinearUnits(*job.weight));
   group_.jobs.push_back(job);
 }

@@ -4,12 +4,28 @@
 
 #include "kernels/cpu/cpu_program.h"
 #include "kernels/cpu/cpu_program_share.h"
+#include "kernels/cpu/job_rows.h"
 
 namespace quire::kernels::cpu {
 namespace {
 
 constexpr int kLeastRouterFloats = 8192;  // of router rows, for one thread
 constexpr int kLeastMoeTokens = 16;
+
+// The rows of one job as its product takes them; on one thread.
+void PrepareRows(const KernelTable& kernels, const LinearJob& job, float* space) {
+  if (job.x_rounded != nullptr) {
+    const RowRange tiles{0, RowTiles(job.rows, kernels.rounded_tile_rows).count};
+    const Roundings& roundings = job.weight->roundings;
+    for (size_t i = 0; i < roundings.inputs.size(); ++i) {
+      kernels.round(job, roundings.inputs[i], tiles, job.x_rounded[i]);
+    }
+  } else if (job.x_int8 != nullptr) {
+    kernels.quantise(job, 0, QuantisedPieces(kernels, job), reinterpret_cast<int32_t*>(space));
+  } else if (job.x_tiles != nullptr) {
+    kernels.pack_tiles(job, 0, TileCount(kernels, job), space);
+  }
+}
 
 }  // namespace
 
@@ -88,7 +104,7 @@ void CpuProgram::RunMoeSlice(const MoeOp& op, int begin, int tokens) {
 void CpuProgram::RunExperts(const MoeOp& op, const LinearJob& job, WeightId MoeOp::Expert::*matrix,
                             WeightId MoeOp::Expert::*bias) {
   group_.Clear();
-  float* tiles = moe_.tiles;
+  float* space = moe_.tiles;
   for (size_t e = 0; e < op.experts.size(); ++e) {
     const int first = moe_.first_row[e];
     LinearJob own = job;
@@ -98,26 +114,31 @@ void CpuProgram::RunExperts(const MoeOp& op, const LinearJob& job, WeightId MoeO
     if (own.rows == 0) continue;
     own.x += first * job.x_stride;
     own.out += first * job.out_stride;
-    AddToGroup(own, tiles);
-    tiles += GroupTileFloats(own.rows, own.weight->k);
+    AddToGroup(own, space);
+    space += GroupSpaceFloats(kernels_, own);
   }
   RunGroup();
 }
 
-void CpuProgram::AddToGroup(LinearJob job, float* tiles) {
-  if (NeedsTiles(job)) job.x_tiles = tiles;
-  group_.tiles_of.push_back(tiles);
+void CpuProgram::AddToGroup(LinearJob job, float* space) {
+  if (Rounds(kernels_, *job.weight)) {
+    RoundedInput* const places = group_.TakeRounded(job.weight->roundings.inputs.size());
+    PlaceRounded(job, space, places);
+    job.x_rounded = places;
+  } else if (kernels_.quantise != nullptr && job.weight->takes_int8) {
+    job.x_int8 = reinterpret_cast<int32_t*>(space);
+  } else if (NeedsTiles(kernels_, job)) {
+    job.x_tiles = space;
+  }
+  group_.spaces.push_back(space);
   group_.first_unit.push_back(group_.first_unit.back() + LinearUnits(*job.weight));
   group_.jobs.push_back(job);
 }
 
 void CpuProgram::RunGroup() {
-  const int count = static_cast<int>(group_.jobs.size());
-  Share(count, 1, [&](int from, int to, int) {
+  Share(static_cast<int>(group_.jobs.size()), 1, [&](int from, int to, int) {
     for (int i = from; i < to; ++i) {
-      const LinearJob& own = group_.jobs[i];
-      if (own.x_tiles == nullptr || group_.tiles_of[i] == nullptr) continue;
-      kernels_.pack_tiles(own, 0, TileCount(own), group_.tiles_of[i]);
+      if (group_.spaces[i] != nullptr) PrepareRows(kernels_, group_.jobs[i], group_.spaces[i]);
     }
   });
   Share(group_.first_unit.back(), 1, [&](int from, int to, int thread) {

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/cpu_program.h"
 #include "kernels/cpu/cpu_program_share.h"
+#include "kernels/cpu/job_rows.h"
 
 namespace quire::kernels::cpu {
 namespace {
@@ -109,50 +110,33 @@ void CpuProgram::RunOp(const NormOp& op) {
 }
 
 void CpuProgram::QuantiseRows(const KernelTable& kernels, LinearJob& job) {
-  const bool direct = job.rows <= kernels.int8_direct_rows;
-  const int tiles =
-      direct ? 1 : std::max(1, RowTiles(job.rows, kernels.int8_tile_rows).count);  // never none
-  const int chunks = static_cast<int>((job.weight->k + kChunk - 1) / kChunk);
+  const int tiles = Int8TileCount(kernels, job);
   int32_t* const words = reinterpret_cast<int32_t*>(int8_rows_.data());
-  Share(tiles * chunks, kLeastQuantisedFloats / (kChunk * (job.rows / tiles)),
+  Share(QuantisedPieces(kernels, job), kLeastQuantisedFloats / (kChunk * (job.rows / tiles)),
         [&](int begin, int end, int) { kernels.quantise(job, begin, end, words); });
   job.x_int8 = words;
 }
 
 void CpuProgram::RoundRows(LinearJob& job) {
   const Roundings& roundings = job.weight->roundings;
-  auto* next = reinterpret_cast<float*>(rounded_rows_.data());
+  PlaceRounded(job, reinterpret_cast<float*>(rounded_rows_.data()), rounded_inputs_.data());
   for (size_t i = 0; i < roundings.inputs.size(); ++i) {
-    const RoundingOfInput& input = roundings.inputs[i];
-    RoundedInput& place = rounded_inputs_[i];
-    place = {reinterpret_cast<int32_t*>(next), next, nullptr};
-    place.scales = next + RoundedCodes(input, job.weight->k, job.rows);
-    next = place.scales + RoundedScales(input, job.weight->k, job.rows);
     Share(RowTiles(job.rows, kernels_.rounded_tile_rows).count, 1, [&](int begin, int end, int) {
-      kernels_.round(job, input, {begin, end}, place);
+      kernels_.round(job, roundings.inputs[i], {begin, end}, rounded_inputs_[i]);
     });
   }
   job.x_rounded = rounded_inputs_.data();
 }
 
-bool CpuProgram::NeedsTiles(const LinearJob& job) const {
-  return job.rows > 1 || kernels_.direct_rows == 0;
-}
-
-// Few rows are one tile, whatever the tile size of many.
-int CpuProgram::TileCount(const LinearJob& job) const {
-  return job.rows <= kernels_.direct_rows ? 1 : RowTiles(job.rows, kernels_.tile_rows).count;
-}
-
 void CpuProgram::RunLinear(LinearJob& job) {
   if (job.rows == 0) return;
-  if (kernels_.round != nullptr && job.weight->roundings.any()) {
+  if (Rounds(kernels_, *job.weight)) {
     RoundRows(job);
   } else if (kernels_.quantise != nullptr && job.weight->takes_int8) {
     QuantiseRows(kernels_, job);
-  } else if (NeedsTiles(job)) {
+  } else if (NeedsTiles(kernels_, job)) {
     float* packed = reinterpret_cast<float*>(tiles_.data());
-    Share(TileCount(job), 2,
+    Share(TileCount(kernels_, job), 2,
           [&](int begin, int end, int) { kernels_.pack_tiles(job, begin, end, packed); });
     job.x_tiles = packed;
   }

@@ -18,18 +18,27 @@ inline int64_t GroupTileFloats(int64_t rows, int64_t k) {
 
 struct JobGroup {
   std::vector<LinearJob> jobs;
-  std::vector<float*> tiles_of;  // by job; null: another job packs the same rows
-  std::vector<int> first_unit;   // by job, and the end
+  std::vector<float*> spaces;   // by job: where its rows are prepared; null: another job does it
+  std::vector<int> first_unit;  // by job, and the end
+  std::vector<RoundedInput> rounded;  // LinearJob::x_rounded of the jobs
 
-  void Reserve(size_t count) {
+  // `inputs`: the most that one matrix rounds.
+  void Reserve(size_t count, size_t inputs) {
     jobs.reserve(count);
-    tiles_of.reserve(count);
+    spaces.reserve(count);
     first_unit.reserve(count + 1);
+    rounded.reserve(count * inputs);
   }
   void Clear() {
     jobs.clear();
-    tiles_of.clear();
+    spaces.clear();
     first_unit.assign(1, 0);
+    rounded.clear();
+  }
+  // Places that stay where they are until Clear.
+  RoundedInput* TakeRounded(size_t inputs) {
+    rounded.resize(rounded.size() + inputs);
+    return rounded.data() + rounded.size() - inputs;
   }
 };
 

@@ -22,7 +22,16 @@ struct Needs {
 
 int64_t Whole(int64_t numbers) { return (numbers + 15) / 16 * 16; }
 
-Needs NeedsOf(const StepProgram& program, int max_tokens) {
+// Floats that all rows take once they are rounded for a matrix of one expert; parts of less than a
+// line are left behind each job.
+int64_t RoundedFloats(const Weight& weight, int64_t rows, int64_t experts) {
+  const Roundings roundings = RoundingsOf(weight);
+  const int64_t jobs = std::min(experts, rows);
+  const auto inputs = static_cast<int64_t>(roundings.inputs.size());
+  return RoundedBytes(roundings, weight.cols, rows) / 4 + jobs * inputs * 2 * 16;
+}
+
+Needs NeedsOf(const StepProgram& program, int max_tokens, bool rounds) {
   Needs needs;
   const int64_t tokens = std::min(max_tokens, kMoeTokens);
   for (const Op& op : program.ops) {
@@ -39,18 +48,24 @@ Needs NeedsOf(const StepProgram& program, int max_tokens) {
     needs.inner = std::max(needs.inner, rows * BufferStride(static_cast<int>(inner)));
     // Few rows of an expert are padded, to less than twice as many.
     needs.tiles = std::max(needs.tiles, 2 * rows * Whole(std::max(width, inner)));
+    for (size_t e = 0; rounds && e < moe->experts.size(); ++e) {
+      for (const WeightId id : {moe->experts[e].gate_up, moe->experts[e].down}) {
+        const int64_t floats = RoundedFloats(program.weights[id], rows, experts);
+        needs.tiles = std::max(needs.tiles, floats);
+      }
+    }
   }
   return needs;
 }
 
 }  // namespace
 
-int64_t MoeWorkspace::Estimate(const StepProgram& program, int max_tokens) {
-  return NeedsOf(program, max_tokens).Bytes();
+int64_t MoeWorkspace::Estimate(const StepProgram& program, int max_tokens, bool rounds) {
+  return NeedsOf(program, max_tokens, rounds).Bytes();
 }
 
-MoeWorkspace::MoeWorkspace(const StepProgram& program, int max_tokens) {
-  const Needs needs = NeedsOf(program, max_tokens);
+MoeWorkspace::MoeWorkspace(const StepProgram& program, int max_tokens, bool rounds) {
+  const Needs needs = NeedsOf(program, max_tokens, rounds);
   memory_ = Pages(needs.Bytes());
   auto* next = reinterpret_cast<float*>(memory_.data());
   const auto take = [&next](int64_t numbers) {

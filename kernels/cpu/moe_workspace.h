@@ -20,8 +20,9 @@ class MoeWorkspace {
  public:
   MoeWorkspace() = default;
   // Nothing is reserved where the program has no mixture.
-  MoeWorkspace(const StepProgram& program, int max_tokens);
-  static int64_t Estimate(const StepProgram& program, int max_tokens);
+  // `rounds`: in the class w8a8, whose rows take more room.
+  MoeWorkspace(const StepProgram& program, int max_tokens, bool rounds);
+  static int64_t Estimate(const StepProgram& program, int max_tokens, bool rounds);
 
   int64_t Bytes() const { return memory_.size(); }
   void Poison();
@@ -37,7 +38,7 @@ class MoeWorkspace {
   int32_t* token_of = nullptr;  // by row
   float* rows = nullptr;        // what experts read, later what they make, by row
   float* inner = nullptr;       // between their two products, by row
-  float* tiles = nullptr;       // rows in register tiles
+  float* tiles = nullptr;       // rows as the products take them
   std::vector<int> first_row;   // by expert, and the end
   std::vector<int> next_row;    // while sorting
 

@@ -16,7 +16,7 @@ struct WeightRole {
   bool matrix = false;
   bool gated = false;
   bool vector = false;
-  bool grouped = false;  // one of many whose products run together
+  bool latent = false;  // of one head of latent attention
 };
 std::vector<WeightRole> FindRoles(const StepProgram& program);
 

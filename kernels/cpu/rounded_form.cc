@@ -43,7 +43,7 @@ std::string RefuseWidth(const Weight& weight, const WeightSource& part) {
          "; use --activation-dtype float32";
 }
 
-std::string RefuseWeight(const Weight& weight, bool expert) {
+std::string RefuseWeight(const Weight& weight) {
   for (const WeightSource& part : weight.parts) {
     const ActivationRounding& rule = part.rounding;
     if (rule.unserved != nullptr) {
@@ -53,11 +53,6 @@ std::string RefuseWeight(const Weight& weight, bool expert) {
              "--activation-dtype float32";
     }
     if (rule.code == Code::kNone) continue;
-    if (expert) {
-      return "activation dtype w8a8: \"" + weight.name +
-             "\" is an expert, whose activations are not rounded yet; use --activation-dtype "
-             "float32";
-    }
     if (std::string why = RefuseWidth(weight, part); !why.empty()) return why;
   }
   return "";
@@ -100,14 +95,8 @@ int64_t RoundedBytes(const Roundings& roundings, int64_t k, int64_t rows) {
 }
 
 std::string RefuseRoundings(const StepProgram& program) {
-  std::vector<bool> expert(program.weights.size(), false);
-  for (const Op& op : program.ops) {
-    const auto* moe = std::get_if<MoeOp>(&op);
-    if (moe == nullptr) continue;
-    for (const MoeOp::Expert& one : moe->experts) expert[one.gate_up] = expert[one.down] = true;
-  }
-  for (size_t id = 0; id < program.weights.size(); ++id) {
-    if (std::string why = RefuseWeight(program.weights[id], expert[id]); !why.empty()) return why;
+  for (const Weight& weight : program.weights) {
+    if (std::string why = RefuseWeight(weight); !why.empty()) return why;
   }
   return RefuseWithoutRoundings(program);
 }

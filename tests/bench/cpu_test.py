@@ -12,14 +12,14 @@ def bench(tmp_path, monkeypatch):
     """against_peer over one cell whose rates are counted, on a commit, a processor and a tree that tests set."""
     here = types.SimpleNamespace(asked=[], commit="a1", cpu="Z", changed=[], fail_at=None)
 
-    def ours():
+    def ours(*_):
         if len(here.asked) == here.fail_at:
             raise KeyboardInterrupt
         here.asked.append("ours")
         return {"tokens_per_second": float(len(here.asked))}
 
     monkeypatch.setattr(cpu, "FOLDER", tmp_path)
-    monkeypatch.setattr(cpu, "cells", lambda *_: {"cell": (ours, lambda flash: 2.0 + flash)})
+    monkeypatch.setattr(cpu, "cells", lambda *_: {"cell": (ours, lambda folder, model, flash: 2.0 + flash)})
     monkeypatch.setattr(cpu, "probes", lambda: {"read_gb_per_s": 1.0, "dot_gop_per_s": 0})
     monkeypatch.setattr(record, "commit", lambda: here.commit)
     monkeypatch.setattr(record, "machine", lambda: {"cpu": here.cpu})

@@ -13,6 +13,7 @@
 #include "cli/models/output_folder.h"
 #include "cli/models/weight_files.h"
 #include "cli/models/weight_gguf.h"
+#include "cli/models/weight_layouts.h"
 #include "common/json/json.h"
 
 namespace quire::cli {
@@ -181,6 +182,15 @@ TEST(WeightValues, BlocksHaveTheSpreadThatIsAskedForAndFollowFromTheirPlace) {
   }
 }
 
+int64_t ParametersOf(const ModelShape& shape) {
+  int64_t sum = 0;
+  for (const ShapeTensor& tensor :
+       OnlyGguf(shape) ? GgufTensorsOf(shape, shape.layers) : TensorsOf(shape, shape.layers)) {
+    sum += tensor.count();
+  }
+  return sum;
+}
+
 TEST(WeightShapes, AGgufFileHasEveryTensorOnItsPlace) {
   for (const ModelShape& shape : ModelShapes()) {
     const WeightShard file = LayOutGguf(shape, shape.layers, WeightType::kQ4K);
@@ -192,13 +202,12 @@ TEST(WeightShapes, AGgufFileHasEveryTensorOnItsPlace) {
       const ShapeTensor& tensor = file.tensors[i];
       EXPECT_EQ(file.offsets[i] % 32, 0) << tensor.name;
       EXPECT_GE(file.offsets[i + 1] - file.offsets[i], TensorBytes(file.types[i], tensor.count()));
-      EXPECT_EQ(file.types[i] == WeightType::kF32, tensor.shape.size() == 1) << tensor.name;
+      const bool floats = tensor.shape.size() == 1 || tensor.floats;
+      EXPECT_EQ(file.types[i] == WeightType::kF32, floats) << tensor.name;
       EXPECT_EQ(tensor.name.find("model."), std::string::npos) << tensor.name;
       values += tensor.count();
     }
-    int64_t all = 0;
-    for (const ShapeTensor& tensor : TensorsOf(shape, shape.layers)) all += tensor.count();
-    EXPECT_EQ(values, all);
+    EXPECT_EQ(values, ParametersOf(shape)) << shape.name;
   }
   // 4.5 bits for each of Llama 3.1 8B's weights, but for its norms.
   const WeightShard large = LayOutGguf(*FindShape("Llama-3.1-8B"), 32, WeightType::kQ4K);
@@ -206,17 +215,30 @@ TEST(WeightShapes, AGgufFileHasEveryTensorOnItsPlace) {
 }
 
 TEST(WeightShapes, AreTheTrueOnes) {
-  const auto parameters = [](std::string_view name) {
-    const ModelShape* shape = FindShape(name);
-    int64_t sum = 0;
-    for (const ShapeTensor& tensor : TensorsOf(*shape, shape->layers)) sum += tensor.count();
-    return sum;
-  };
+  const auto parameters = [](std::string_view name) { return ParametersOf(*FindShape(name)); };
   // As the checkpoints' own cards count them.
   EXPECT_EQ(parameters("Llama-3.2-1B"), 1'235'814'400);
   EXPECT_EQ(parameters("Llama-3.1-8B"), 8'030'261'248);
   EXPECT_EQ(parameters("Qwen2.5-0.5B"), 494'032'768);
+  EXPECT_EQ(parameters("Qwen3-30B-A3B"), 30'532'122'624);
+  EXPECT_EQ(parameters("DeepSeek-V2-Lite"), 15'706'484'224);
   EXPECT_EQ(FindShape("Llama-3.1-9B"), nullptr);
+}
+
+TEST(WeightShapes, ACutVocabularyEndsWithTheSpecialTokens) {
+  const ModelShape& whole = *FindShape("Qwen3-30B-A3B");
+  std::vector<SpecialToken> specials;
+  const ModelShape cut = WithVocabulary(whole, LeastVocabulary(whole), specials);
+  EXPECT_EQ(cut.vocabulary, 259);
+  EXPECT_EQ(cut.begin, 256);
+  EXPECT_EQ(cut.end, 258);
+  for (const ShapeTensor& tensor : GgufTensorsOf(cut, 1)) {
+    EXPECT_TRUE(tensor.name != "token_embd.weight" || tensor.shape[0] == 259);
+  }
+  for (const SpecialToken& special : whole.specials) {
+    EXPECT_EQ(TokenText(whole, special.id), TokenText(cut, special.id - whole.begin + 256));
+  }
+  EXPECT_EQ(TokenText(cut, 255), TokenText(whole, 255));
 }
 
 TEST(WeightShapes, EveryIdHasATextOfItsOwn) {

@@ -673,6 +673,24 @@ def test_made_up_weights_are_the_same_everywhere_and_serve():
         expect(not (folder / "large").exists(), list(folder.iterdir()))
 
 
+def test_made_up_weights_of_newer_families_have_the_tensors_that_they_need():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for shape, layers, family in (("Qwen3-30B-A3B", 1, "qwen3_moe"), ("Qwen3.5-4B", 4, "qwen3_5"),
+                                      ("DeepSeek-V2-Lite", 2, "deepseek_v3")):
+            code, out, err = quire("make-weights", shape, folder / shape, "--dtype=q4_k", f"--layers={layers}", "--vocabulary=512")
+            expect(code == 0 and not err, (code, out, err))
+            done = subprocess.run([BIN / "quire-worker", "--plan", "--plan-bandwidth=1B", "--log-level=error", "--max-model-len=64",
+                                   f"--model={folder / shape / 'model.gguf'}"], capture_output=True, text=True)
+            expect(done.returncode == 0 and json.loads(done.stdout)["family"] == family, (shape, done.stdout, done.stderr))
+            (folder / shape / "model.gguf").unlink()
+        for args, mention in (((), "alone: give q4_k or gguf_f16, not bf16"),
+                              (("--dtype=q4_k", "--vocabulary=258"), "needs at least 259 ids, not 258")):
+            code, out, err = quire("make-weights", "Qwen3-30B-A3B", folder / "x", *args)
+            expect(code == 2 and mention in err and len(err.splitlines()) == 1, (args, code, err))
+            expect(not (folder / "x").exists(), args)
+
+
 def test_interrupts_end_what_waits_and_leave_nothing_running():
     with socket.socket() as deaf:  # takes connections and says nothing
         deaf.bind(("127.0.0.1", 0))
