@@ -16,6 +16,7 @@ BIN = ROOT / "build" / "bin"
 FOLDER = ROOT / ".cache"
 MODELS = FOLDER / "models"
 KL_WINDOWS = 21  # of 512 tokens; the second half of each is scored
+KL_MXFP4 = "MXFP4 mlp, Q8_0"
 KL_MIXTURE = "Qwen3-30B-A3B's shape, 2 layers, Q4_K_M, made-up weights"
 KL_FORMATS = ("Q4_K_M", "Q8_0", "Q5_K_M", "Q6_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 
@@ -27,12 +28,14 @@ def peer_folder(*more):
     return pathlib.Path(built.stdout.strip().splitlines()[-1])
 
 
-def quantised(folder, source, kind):
-    """`source` as llama.cpp writes it in another format, beside it."""
-    to = source.parent / f"{kind}.gguf"
+def quantised(folder, source, kind, mlp=None):
+    """`source` as llama.cpp writes it in another format, beside it; `mlp`: the type of those matrices."""
+    to = source.parent / (f"{kind}.gguf" if mlp is None else f"{kind}-{mlp}.gguf")
     if not to.exists():
         part = to.with_suffix(".part")
-        subprocess.run([folder / "llama-quantize", "--allow-requantize", source, part, kind, str(os.cpu_count())],
+        types = [f"--tensor-type=ffn_{name}={mlp}" for name in ("gate", "up", "down") if mlp]
+        options = [word for text in types for word in text.split("=", 1)]
+        subprocess.run([folder / "llama-quantize", "--allow-requantize", *options, source, part, kind, str(os.cpu_count())],
                        check=True, capture_output=True)
         part.rename(to)
     return to
@@ -212,6 +215,7 @@ def divergences(source, formats):
     folder, text = peer_folder(), kl_text()
     files = {kind: lambda kind=kind: source if kind == "Q4_K_M" else quantised(folder, source, kind)
              for kind in KL_FORMATS[:formats]}
+    files[KL_MXFP4] = lambda: quantised(folder, source, "Q8_0", mlp="mxfp4")
     files[KL_MIXTURE] = lambda: made_up(folder, "Qwen3-30B-A3B", 2)
     table = {}
     for name, make in files.items():

@@ -105,8 +105,8 @@ def bench_activations(args):
     table = cpu.divergences(gemma(), 1 if args.small else len(cpu.KL_FORMATS))
     record("activations", {"model": "gemma3-270m, its published Q4_K_M and what llama-quantize makes of it",
                            "text": "README.md and the pages of docs/, windows of 512 tokens, second halves scored",
-                           "gate": "mean KL from float32 activations at most half of llama.cpp's own; of a mixture with made-up "
-                                   "weights, at most llama.cpp's own", "results": table})
+                           "gate": "mean KL from float32 activations at most half of llama.cpp's own; where it rounds as finely, "
+                                   "and of a mixture with made-up weights, at most its own", "results": table})
 
 
 def bench_serve(args):

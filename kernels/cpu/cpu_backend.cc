@@ -40,17 +40,20 @@ std::string CheckGroup(const StepProgram& program, const ProgramOptions& options
          std::to_string(program.ranks);
 }
 
-// The formats of files that have passed the gate: on real weights the next token moves at most half
-// as far from float32 activations as llama.cpp's own rounding moves it. That rounding is as fine as
-// ours where a file has no K format.
-constexpr bool IsGatedK(DType type) {
-  return type == DType::kQ4_K || type == DType::kQ5_K || type == DType::kQ6_K;
-}
+// The formats of files that have passed a gate on real weights (kernels/README.md). For the K
+// formats the next token moves at most half as far from float32 activations as llama.cpp's own
+// rounding moves it. Where that rounding is as fine as ours, the token moves no further than it
+// does there.
 constexpr bool IsGated(DType type) {
-  return IsGatedK(type) || type == DType::kQ5_0 || type == DType::kQ5_1 || type == DType::kQ8_0;
+  return type == DType::kQ4_K || type == DType::kQ5_K || type == DType::kQ6_K ||
+         type == DType::kQ8_0 || type == DType::kMXFP4;
+}
+// Formats that are parts of such files.
+constexpr bool GoesWithGated(DType type) {
+  return IsGated(type) || type == DType::kQ5_0 || type == DType::kQ5_1;
 }
 
-// Whether `auto` is int8: some matrix has a K format, and all formats are of files that passed.
+// Whether `auto` is int8: some matrix has a format that has passed, and all are of such files.
 bool SuitsInt8(const StepProgram& program) {
   const std::vector<cpu::WeightRole> roles = cpu::FindRoles(program);
   bool found = false;
@@ -58,8 +61,8 @@ bool SuitsInt8(const StepProgram& program) {
     if (!roles[id].matrix) continue;
     for (const WeightSource& part : program.weights[id].parts) {
       if (!cpu::IsQuantised(part.type)) continue;
-      if (!IsGated(part.type)) return false;
-      found = found || IsGatedK(part.type);
+      if (!GoesWithGated(part.type)) return false;
+      found = found || IsGated(part.type);
     }
   }
   return found;

@@ -42,7 +42,8 @@ TEST(Backend, AutoTakesInt8ForFormatsThatPassedItsGate) {
   };
   for (const Case& c :
        {Case{DType::kQ4_K, DType::kQ6_K, "int8"}, Case{DType::kQ8_0, DType::kQ6_K, "int8"},
-        Case{DType::kQ8_0, DType::kQ8_0, "float32"}, Case{DType::kQ4_K, DType::kMXFP4, "float32"},
+        Case{DType::kQ8_0, DType::kQ8_0, "int8"}, Case{DType::kQ8_0, DType::kMXFP4, "int8"},
+        Case{DType::kQ5_0, DType::kQ5_0, "float32"}, Case{DType::kQ4_K, DType::kQ4_0, "float32"},
         Case{DType::kG4, DType::kG4, "float32"}, Case{DType::kBF16, DType::kF32, "float32"}}) {
     WeightStore store(1);
     ModelShape shape;
