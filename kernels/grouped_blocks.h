@@ -9,8 +9,8 @@
 //   kNF4     [scale f32][2 × 16 bytes of nibbles]           w = kNf4Values[q] · scale
 //   kFP4     the same                                       w = kFp4Values[q] · scale
 // Value j of 32 is the low nibble of byte j, or the high one of byte j − 16. A byte of e4m3 is
-// never NaN (0x7f, 0xff): the writer of a block refuses it. The difference is exact, so that a
-// weight has one rounding.
+// never NaN (0x7f, 0xff): the writer of a block refuses it; the scale of kF8 is below
+// kF8ScaleLimit. The difference is exact, so that a weight has one rounding.
 #pragma once
 
 #include <bit>
@@ -101,6 +101,8 @@ inline float E4m3(uint8_t code) {
   const uint32_t rest = static_cast<uint32_t>(code & 127u) << 20;
   return std::bit_cast<float>(static_cast<uint32_t>(code & 128u) << 24 | rest) * 0x1p120f;
 }
+// Kernels multiply a scale by 2^120 before its codes: it is to stay finite.
+inline constexpr float kF8ScaleLimit = 256.0f;
 constexpr bool IsE4m3Nan(uint8_t code) { return (code & 127u) == 127u; }
 
 // What code `q` of a block means before its scale.

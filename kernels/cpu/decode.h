@@ -89,17 +89,26 @@ template <class V, DType kType, int kByte>
 // The weight whose byte is at the top of its lane, zeros below.
 template <class V, DType kType>
 [[gnu::always_inline]] inline typename V::F Scaled(const Scales<V>& s, typename V::I top) {
-  if constexpr (kType == DType::kF8) {
-    // Exponent and mantissa where float32 has them: too small by 2^120.
-    const auto bits = V::And(V::ShiftRightSigned(top, 4), V::SetInt(0x87f00000u));
-    return V::Mul(s.scale, V::Mul(V::AsFloat(bits), V::Set(0x1p120f)));
-  } else {
-    // The byte is q · 2^24; the scale compensates for it without rounding.
-    const auto value = V::ToFloat(top);
-    if constexpr (kType == DType::kG8) return V::Mul(s.scale, V::Sub(value, s.minimum));
-    if constexpr (HasMinimum(kType)) return V::Fma(s.scale, value, s.minimum);
-    return V::Mul(s.scale, value);
-  }
+  // The byte is q · 2^24; the scale compensates for it without rounding.
+  const auto value = V::ToFloat(top);
+  if constexpr (kType == DType::kG8) return V::Mul(s.scale, V::Sub(value, s.minimum));
+  if constexpr (HasMinimum(kType)) return V::Fma(s.scale, value, s.minimum);
+  return V::Mul(s.scale, value);
+}
+
+// Calls use(i, weights) for the four e4m3 of each lane. Sign, exponent and mantissa move to where
+// float32 has them, two codes at once; they are too small by 2^120, which the scale has.
+template <class V, class Use>
+[[gnu::always_inline]] inline void DecodeE4m3(typename V::I bytes, typename V::F scale, Use&& use) {
+  const auto even = V::template ShiftRightSignedWords<4>(V::template ShiftLeftWords<8>(bytes));
+  const auto odd = V::template ShiftRightSignedWords<4>(bytes);
+  const auto weight = [&](typename V::I bits) __attribute__((always_inline)) {
+    return V::Mul(scale, V::AsFloat(V::And(bits, V::SetInt(0x87f00000u))));
+  };
+  use(0, weight(V::template ShiftLeft<16>(even)));
+  use(1, weight(V::template ShiftLeft<16>(odd)));
+  use(2, weight(even));
+  use(3, weight(odd));
 }
 
 // One weight of each row at k, for the float types.
@@ -130,6 +139,7 @@ template <class V, DType kType, class Use>
   if constexpr (HasZeroBytes(kType)) {
     bytes = V::SubBytes(bytes, ZeroBytes<V, kType>(s.minimum, quad));
   }
+  if constexpr (kType == DType::kF8) return DecodeE4m3<V>(bytes, s.scale, use);
   Unroll<4>([&](auto i) __attribute__((always_inline)) {
     constexpr int kByte = decltype(i)::value;
     if constexpr (grouped::HasFloatTable(kType)) {

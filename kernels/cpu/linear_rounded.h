@@ -69,7 +69,8 @@ typename V::F ReadRoundedChunk(const RoundedPiece& piece, int64_t begin, int64_t
     DecodeAny<V>(piece.panel.data, geometry, begin, end, piece.weights);
     return V::Set(1.0f);
   }
-  const BlockScales<V> one{{{V::Set(1.0f), V::Zero()}, {V::Set(1.0f), V::Zero()}}};
+  const Scales<V> unscaled{V::Set(0x1p120f), V::Zero()};  // DecodeE4m3
+  const BlockScales<V> one{{unscaled, unscaled}};
   for (int64_t k = begin; k < end; k += kBlock) {
     const std::byte* values = ValuesOf<DType::kF8>(piece.panel.data, k / kBlock);
     for (int quad = 0; quad < 8; ++quad) {

@@ -9,8 +9,8 @@ namespace quire::kernels::cpu {
 
 // The factor (over 2^24) and the addend of each row for 16 k (HasHalves) or 32 k. Of grouped
 // formats and IQ1 the addend is the zero: of G4 as integers in every byte, of G8 times 2^24, of IQ1
-// as nibbles of every byte, the low one for the first of two eights. F8, NF4 and FP4 have the plain
-// factor.
+// as nibbles of every byte, the low one for the first of two eights. NF4 and FP4 have the
+// plain factor, and F8 has it times 2^120.
 template <class V>
 struct Scales {
   typename V::F scale;
@@ -28,7 +28,8 @@ template <class V>
 template <class V, DType kType>
 [[gnu::always_inline]] inline Scales<V> ReadGroupedScales(const std::byte* at) {
   Scales<V> s{V::AsFloat(V::LoadInt(at)), V::Zero()};
-  if constexpr (kType == DType::kF8 || grouped::HasFloatTable(kType)) return s;
+  if constexpr (grouped::HasFloatTable(kType)) return s;
+  if constexpr (kType == DType::kF8) return {V::Mul(s.scale, V::Set(0x1p120f)), s.minimum};
   s.scale = V::Mul(s.scale, V::Set(0x1p-24f));
   if constexpr (kType == DType::kG8) {
     s.minimum = V::Mul(V::ToFloat(V::LoadSignedBytes(at + 64)), V::Set(0x1p24f));

@@ -135,6 +135,15 @@ struct Vec16Avx2 {
     return QUIRE_SHIFT(_mm256_srli_epi32, kBits);
   }
   QUIRE_INLINE I ShiftRightSigned(I a, int bits) { return QUIRE_SHIFT(_mm256_srai_epi32, bits); }
+  // By words of 16 bits.
+  template <int kBits>
+  QUIRE_INLINE I ShiftLeftWords(I a) {
+    return QUIRE_SHIFT(_mm256_slli_epi16, kBits);
+  }
+  template <int kBits>
+  QUIRE_INLINE I ShiftRightSignedWords(I a) {
+    return QUIRE_SHIFT(_mm256_srai_epi16, kBits);
+  }
   QUIRE_INLINE I ShiftRightBy(I a, int bits) { return QUIRE_SHIFT(_mm256_srli_epi32, bits); }
   QUIRE_INLINE I ShiftLeftBy(I a, int bits) { return QUIRE_SHIFT(_mm256_slli_epi32, bits); }
   QUIRE_INLINE I SubBytes(I a, I b) { return QUIRE_BOTH(_mm256_sub_epi8); }

@@ -104,6 +104,15 @@ struct Vec16Avx512 {
   QUIRE_INLINE I ShiftRightSigned(I a, int bits) {
     return _mm512_srai_epi32(a, static_cast<unsigned>(bits));
   }
+  // By words of 16 bits.
+  template <int kBits>
+  QUIRE_INLINE I ShiftLeftWords(I a) {
+    return _mm512_slli_epi16(a, kBits);
+  }
+  template <int kBits>
+  QUIRE_INLINE I ShiftRightSignedWords(I a) {
+    return _mm512_srai_epi16(a, kBits);
+  }
   QUIRE_INLINE I ShiftRightBy(I a, int bits) {
     return _mm512_srli_epi32(a, static_cast<unsigned>(bits));
   }

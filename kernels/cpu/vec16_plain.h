@@ -103,6 +103,17 @@ struct Vec16Plain {
   static I ShiftRightSigned(I a, int bits) {
     QUIRE_INT_LANES(static_cast<uint32_t>(static_cast<int32_t>(a.v[i]) >> bits));
   }
+  // By words of 16 bits.
+  template <int kBits>
+  static I ShiftLeftWords(I a) {
+    constexpr uint32_t kKept = 0xffffu << kBits & 0xffffu;
+    QUIRE_INT_LANES(a.v[i] << kBits & (kKept << 16 | kKept));
+  }
+  template <int kBits>
+  static I ShiftRightSignedWords(I a) {
+    QUIRE_INT_LANES(static_cast<uint32_t>(static_cast<int32_t>(a.v[i]) >> (16 + kBits) << 16) |
+                    static_cast<uint16_t>(static_cast<int16_t>(a.v[i]) >> kBits));
+  }
   static I ShiftLeftBy(I a, int bits) { QUIRE_INT_LANES(a.v[i] << bits); }
   // Byte kByte of each lane in its highest byte, zeros below.
   template <int kByte>

@@ -1,7 +1,10 @@
 // FP8 (e4m3) weights: quant_method fp8 (DeepSeek, Qwen, Mistral, AutoFP8), and what other formats
 // share with it.
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "kernels/grouped_blocks.h"
 #include "worker/load/quantisation.h"
 
 namespace quire::load {
@@ -51,8 +54,10 @@ void AskForGroup(int64_t group, kernels::ActivationRounding& rounding) {
   rounding.unserved = "a scale for another number of inputs than 128";
 }
 
-absl::StatusOr<std::optional<QuantisedMatrix>> FindFp8Weight(const QuantisationSettings& settings,
-                                                             const ModuleQuery& query) {
+namespace {
+
+absl::StatusOr<std::optional<QuantisedMatrix>> FindE4m3(const QuantisationSettings& settings,
+                                                        const ModuleQuery& query) {
   const Tensor* weight = query.Find("weight");
   if (weight == nullptr || (weight->type_name != "F8_E4M3" && weight->type_name != "F8_E5M2")) {
     return std::nullopt;
@@ -95,6 +100,25 @@ absl::StatusOr<std::optional<QuantisedMatrix>> FindFp8Weight(const QuantisationS
       one || by_row ? scale->shape : std::vector<int64_t>{query.rows, 1};
   QUIRE_RETURN_IF_ERROR(query.Expect(*scale, floats, expected));
   return matrix;
+}
+
+// Kernels need scales below a limit (kernels/grouped_blocks.h), which those of models are.
+bool HasLargeScales(const QuantisedMatrix& matrix) {
+  const auto count = static_cast<int64_t>(matrix.scales.tensor->bytes.size()) /
+                     kernels::BlockBytes(*matrix.scales.tensor->type);
+  for (int64_t i = 0; i < count; ++i) {
+    if (std::fabs(matrix.scales.At(i)) >= kernels::grouped::kF8ScaleLimit) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<QuantisedMatrix>> FindFp8Weight(const QuantisationSettings& settings,
+                                                             const ModuleQuery& query) {
+  absl::StatusOr<std::optional<QuantisedMatrix>> found = FindE4m3(settings, query);
+  if (found.ok() && found->has_value()) (*found)->large_scales = HasLargeScales(**found);
+  return found;
 }
 
 const QuantisationFormat kFp8Format = {"fp8", ReadFp8, FindFp8Weight};
