@@ -448,15 +448,15 @@ int Main(const std::vector<std::string>& args) {
     std::fprintf(stderr, "engine_bench: %s\n", StatusMessage(model.status()).c_str());
     return 2;
   }
-  if (const absl::Status filled = (*model)->FillWeights(); !filled.ok()) {
-    std::fprintf(stderr, "engine_bench: %s\n", StatusMessage(filled).c_str());
-    return 2;
-  }
   std::string error;
   const auto backend =
       kernels::MakeCpuBackend({options.threads, options.isa, options.activation_dtype}, error);
   if (backend == nullptr) {
     std::fprintf(stderr, "engine_bench: %s\n", error.c_str());
+    return 2;
+  }
+  if (const absl::Status filled = (*model)->FillWeights(backend->TakesRowWriters()); !filled.ok()) {
+    std::fprintf(stderr, "engine_bench: %s\n", StatusMessage(filled).c_str());
     return 2;
   }
   if (options.copied != 0 && (options.mode != "decode" || options.repeats + options.warmups > 1)) {

@@ -120,6 +120,8 @@ class Backend {
                               const ProgramOptions& /*options*/) const {
     return {};
   }
+  // Whether Load has the writers of weights write their rows, and reads no memory for those.
+  virtual bool TakesRowWriters() const { return false; }
   // The type of pages that this device prefers for a program's keys and values.
   virtual KvShape PageShape(const StepProgram& program, int block_size) const {
     return KvShapeOf(program, block_size, KvType::kF32);

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "kernels/gguf_blocks.h"
 #include "kernels/grid_blocks.h"
@@ -194,6 +195,15 @@ void ExpandBlock(DType type, const std::byte* block, float* out) {
 }  // namespace
 
 void ExpandRow(const WeightSource& source, int64_t row, std::span<float> out) {
+  if (source.order != nullptr) {
+    WeightSource in_order = source;
+    in_order.order = nullptr;
+    std::vector<float> values(static_cast<size_t>(source.cols));
+    ExpandRow(in_order, row, values);
+    for (size_t j = 0; j < values.size(); ++j)
+      out[static_cast<size_t>(source.order[j])] = values[j];
+    return;
+  }
   const int elements = BlockElements(source.type);
   const std::byte* at = source.Row(row);
   for (int64_t k = 0; k < source.cols; k += elements) {

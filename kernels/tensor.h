@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/activation_rounding.h"
 
@@ -167,6 +168,17 @@ constexpr const char* DTypeName(DType type) {
   return kNames[static_cast<int>(type)];
 }
 
+// Writes rows of a matrix at the time when a backend packs them, so that no memory holds all of
+// them. Any thread may call it, several at a time.
+class RowWriter {
+ public:
+  virtual ~RowWriter() = default;
+  // Rows first … first + count − 1 of its source, end to end in the source's type.
+  virtual void Write(int64_t first, int64_t count, std::byte* to) const = 0;
+  // Bytes of a file that are not read again once these rows have been written, and all before them.
+  virtual std::span<const std::byte> BytesBehind(int64_t first, int64_t count) const = 0;
+};
+
 // A matrix [rows, cols] of a model file, row-major, cols = K a multiple of BlockElements(type); a
 // vector is [1, cols]. The memory belongs to the mapped file and may be dropped once a backend has
 // packed it.
@@ -178,6 +190,12 @@ struct WeightSource {
   // Bytes from row to row where the columns are a slice of wider rows; 0: rows are contiguous.
   int64_t row_stride = 0;
   ActivationRounding rounding = {};  // of its inputs, in the class of numerics that rounds them
+  // Where it is not null, its rows are what `data` holds once a backend without TakesRowWriters is
+  // to read them; row_stride is 0.
+  const RowWriter* writer = nullptr;
+  // Where it is not null, [cols]: column j is the weight of input order[j]. Only weights of
+  // LinearOps have orders, and all parts of one weight the same.
+  const int32_t* order = nullptr;
 
   int64_t RowBytes() const { return cols / BlockElements(type) * BlockBytes(type); }
   int64_t Bytes() const { return rows * RowBytes(); }  // without the gaps between rows

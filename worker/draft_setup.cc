@@ -123,7 +123,7 @@ absl::Status DraftModel::LoadHere(const Clock& clock) {
   options_.release_source = [model = model_.get()](const void* data, int64_t bytes) {
     model->ReleaseSource(data, bytes);
   };
-  QUIRE_RETURN_IF_ERROR(model_->FillWeights());
+  QUIRE_RETURN_IF_ERROR(model_->FillWeights(backend_->TakesRowWriters()));
   program_ = backend_->Load(model_->program, options_);
   CpuRunnerOptions runner;
   runner.limits = Limits();

@@ -391,7 +391,7 @@ absl::Status WorkerLoader::Steps::LoadWeights() {
                                                                    int64_t bytes) {
     model->ReleaseSource(data, bytes);
   };
-  QUIRE_RETURN_IF_ERROR(worker_->model->FillWeights());
+  QUIRE_RETURN_IF_ERROR(worker_->model->FillWeights(worker_->backend->TakesRowWriters()));
   worker_->program = worker_->backend->Load(worker_->model->program, program_options_);
   QUIRE_ASSIGN_OR_RETURN(worker_->adapters,
                          LoadAdapters(config_, worker_->model->program, *worker_->program));

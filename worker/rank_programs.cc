@@ -29,7 +29,7 @@ class LoadedRank final : public RankProgram {
                     kernels::ProgramOptions options) {
     identity_ =
         RankIdentity(model_->model_id, NumericsId(config, *backend_, options.kv.type, *model_));
-    QUIRE_RETURN_IF_ERROR(model_->FillWeights());
+    QUIRE_RETURN_IF_ERROR(model_->FillWeights(backend_->TakesRowWriters()));
     program_ = backend_->Load(model_->program, options);
     QUIRE_ASSIGN_OR_RETURN(const AdapterTable adapters,
                            LoadAdapters(config, model_->program, *program_));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "kernels/cpu/int8_form.h"
 
@@ -14,6 +15,14 @@ int64_t SourceBytes(const Weight& weight) {
   int64_t bytes = 0;
   for (const WeightSource& part : weight.parts) bytes += part.Bytes();
   return bytes;
+}
+
+// What is not read again once these rows have been packed, and all before them.
+std::span<const std::byte> BytesBehind(const WeightSource& source, int64_t first, int64_t count) {
+  if (source.writer != nullptr) return source.writer->BytesBehind(first, count);
+  // The gaps between the rows of a slice belong to other ranks: they read them from disk again.
+  const int64_t bytes = (count - 1) * source.RowStride() + source.RowBytes();
+  return {source.Row(first), static_cast<size_t>(bytes)};
 }
 
 void MarkMatrix(std::vector<WeightRole>& roles, WeightId id, bool gated) {
@@ -55,6 +64,7 @@ struct InputBytes {
   int64_t tiles = 0;
   int64_t quantised = 0;
   int64_t rounded = 0;
+  int64_t ordered = 0;  // floats in the order of a weight's columns
 };
 InputBytes InputBytesOf(const StepProgram& program, const ProgramOptions& options,
                         const KernelTable& kernels, bool screened) {
@@ -74,6 +84,10 @@ InputBytes InputBytesOf(const StepProgram& program, const ProgramOptions& option
     const auto* logits = std::get_if<LogitsOp>(&op);
     if (linear == nullptr && logits == nullptr) continue;
     const Weight& weight = program.weights[linear != nullptr ? linear->weight : logits->head];
+    if (!weight.parts.empty() && weight.parts.front().order != nullptr) {
+      const int64_t row = BufferStride(static_cast<int>(weight.cols));
+      bytes.ordered = std::max(bytes.ordered, 4 * row * TileRows(options));
+    }
     const Roundings roundings = kernels.round != nullptr ? RoundingsOf(weight) : Roundings();
     if (roundings.any()) {
       bytes.rounded =
@@ -234,6 +248,7 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
   tiles_ = Pages(inputs.tiles);
   int8_rows_ = Pages(inputs.quantised);
   rounded_rows_ = Pages(inputs.rounded);
+  ordered_rows_ = Pages(inputs.ordered);
   size_t most_inputs = 0;
   for (const PackedMatrix& matrix : matrices_) {
     most_inputs = std::max(most_inputs, matrix.roundings.inputs.size());
@@ -294,6 +309,7 @@ void CpuProgram::LoadWeights(const StepProgram& program, const ProgramOptions& o
 void CpuProgram::PackWeight(const Weight& weight, PackedMatrix& matrix,
                             const ProgramOptions& options, int64_t total_bytes,
                             HeadScreen* screen) {
+  std::vector<std::vector<std::byte>> scratch(static_cast<size_t>(pool_.threads()));
   for (int begin = 0; begin < matrix.PanelCount();) {
     const Panel& first = matrix.panels[begin];
     const WeightSource& source = weight.parts[first.part];
@@ -304,16 +320,17 @@ void CpuProgram::PackWeight(const Weight& weight, PackedMatrix& matrix,
            matrix.panels[end].part == first.part) {
       ++end;
     }
-    pool_.Run(end - begin, [&](int index, int) {
-      PackPanels(matrix, weight, begin + index, begin + index + 1);
-      if (screen != nullptr) screen->Pack(weight, begin + index);
+    pool_.Run(end - begin, [&](int index, int thread) {
+      const int panel = begin + index;
+      const PanelRows rows = RowsOf(source, matrix.panels[panel], scratch[thread]);
+      PackPanel(matrix, panel, rows);
+      if (screen != nullptr) screen->Pack(source.type, rows, panel);
     });
     const Panel& last = matrix.panels[end - 1];
     const int64_t rows = last.part_row + last.rows - first.part_row;
     if (options.release_source) {
-      // The gaps between the rows of a slice belong to other ranks: they read them from disk again.
-      const int64_t bytes = (rows - 1) * source.RowStride() + source.RowBytes();
-      options.release_source(source.Row(first.part_row), bytes);
+      const std::span<const std::byte> read = BytesBehind(source, first.part_row, rows);
+      options.release_source(read.data(), static_cast<int64_t>(read.size()));
     }
     packed_source_bytes_ += rows * source.RowBytes();
     if (options.progress) options.progress(packed_source_bytes_, total_bytes);
@@ -340,6 +357,7 @@ void CpuProgram::ReserveWorkspace(const StepProgram& program, const ProgramOptio
   }
   scratch_ = Pages(4 * scratch_floats_ * pool_.threads());
   workspace_bytes_ += scratch_.size() + tiles_.size() + int8_rows_.size() + rounded_rows_.size();
+  workspace_bytes_ += ordered_rows_.size();
   workspace_bytes_ += SamplerBytes(program, options.max_samples, pool_.threads());
 }
 
@@ -364,7 +382,7 @@ int64_t CpuProgram::EstimateWorkspace(const StepProgram& program, const ProgramO
                                       int threads, const KernelTable& kernels, bool screened) {
   const InputBytes inputs = InputBytesOf(program, options, kernels, screened);
   int64_t bytes = 4 * ScratchFloats(program, options) * threads + inputs.tiles + inputs.quantised +
-                  inputs.rounded;
+                  inputs.rounded + inputs.ordered;
   bytes += SamplerBytes(program, options.max_samples, threads);
   bytes += MoeWorkspace::Estimate(program, options.max_tokens, kernels.round != nullptr);
   bytes += 4 * LoraNeeds::Of(program, options).inner_floats;
@@ -399,7 +417,7 @@ void CpuProgram::PoisonWorkspace() {
     std::memset(angles.data(), 0xff, static_cast<size_t>(angles.size()));
   }
   std::memset(scratch_.data(), 0xff, static_cast<size_t>(scratch_.size()));
-  for (Pages* inputs : {&tiles_, &int8_rows_, &rounded_rows_, &lora_inner_}) {
+  for (Pages* inputs : {&tiles_, &int8_rows_, &rounded_rows_, &ordered_rows_, &lora_inner_}) {
     if (inputs->size() > 0) std::memset(inputs->data(), 0xff, static_cast<size_t>(inputs->size()));
   }
   moe_.Poison();

@@ -103,6 +103,7 @@ class CpuProgram final : public LoadedProgram {
   void RunLinear(LinearJob& job);
   void QuantiseRows(const KernelTable& kernels, LinearJob& job);
   void RoundRows(LinearJob& job);
+  void OrderInputs(LinearJob& job);
   void OrderSamples();
   size_t SampleAt(int row) const {
     return static_cast<size_t>(step_.first_sample + sample_order_[static_cast<size_t>(row)]);
@@ -166,6 +167,7 @@ class CpuProgram final : public LoadedProgram {
   Pages tiles_;                        // x in register tiles, of the current product
   Pages int8_rows_;                    // x quantised, of the current product
   Pages rounded_rows_;                 // x rounded, of the current product
+  Pages ordered_rows_;                 // x in the order of a weight's columns
   std::vector<RoundedInput> rounded_inputs_;
   std::vector<Pages> angles_;  // by rope: [tokens][cos | sin]
   Pages scratch_;              // by thread
@@ -183,11 +185,9 @@ class CpuProgram final : public LoadedProgram {
   std::vector<AttentionTask> attention_tasks_;
   MoeWorkspace moe_;
   JobGroup group_;
-  // Neighbouring tokens of the step with one adapter.
-  struct AdapterRun {
+  struct AdapterRun {  // neighbouring tokens of the step with one adapter
     const PackedAdapter* adapter;
-    int begin;
-    int end;
+    int begin, end;
   };
   std::vector<std::shared_ptr<const PackedAdapter>> adapters_;  // by slot
   std::vector<AdapterRun> adapter_runs_;

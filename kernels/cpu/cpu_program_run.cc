@@ -128,8 +128,27 @@ void CpuProgram::RoundRows(LinearJob& job) {
   job.x_rounded = rounded_inputs_.data();
 }
 
+// The inputs of a product in the order of its weight's columns.
+void CpuProgram::OrderInputs(LinearJob& job) {
+  const std::vector<int32_t>& order = job.weight->order;
+  const int64_t k = job.weight->k;
+  const int64_t stride = BufferStride(static_cast<int>(k));
+  auto* const ordered = reinterpret_cast<float*>(ordered_rows_.data());
+  Share(job.rows, static_cast<int>(kLeastQuantisedFloats / k) + 1,
+        [&, from = job.x, from_stride = job.x_stride](int begin, int end, int) {
+          for (int row = begin; row < end; ++row) {
+            const float* const x = from + row * from_stride;
+            float* const to = ordered + row * stride;
+            for (int64_t i = 0; i < k; ++i) to[i] = x[order[static_cast<size_t>(i)]];
+          }
+        });
+  job.x = ordered;
+  job.x_stride = stride;
+}
+
 void CpuProgram::RunLinear(LinearJob& job) {
   if (job.rows == 0) return;
+  if (!job.weight->order.empty()) OrderInputs(job);
   if (Rounds(kernels_, *job.weight)) {
     RoundRows(job);
   } else if (kernels_.quantise != nullptr && job.weight->takes_int8) {

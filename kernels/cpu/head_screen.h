@@ -46,8 +46,8 @@ class HeadScreen {
   const PackedMatrix& copy() const { return copy_; }
   int64_t bytes() const;
 
-  // Panels may be packed by different threads.
-  void Pack(const Weight& head, int panel);
+  // The head's rows of a panel, floats of `type`. Panels may be packed by different threads.
+  void Pack(DType type, const PanelRows& rows, int panel);
   // After all panels: false when a weight is not finite, for then there are no bounds.
   bool Finish();
 

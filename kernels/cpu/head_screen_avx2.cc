@@ -157,18 +157,19 @@ int64_t HeadScreen::bytes() const {
   return copy_.memory.size() + 4 * static_cast<int64_t>(weight_norms_.size() + error_norms_.size());
 }
 
-void HeadScreen::Pack(const Weight& head, int panel) {
-  const WeightSource& source = head.parts.front();
+void HeadScreen::Pack(DType type, const PanelRows& rows, int panel) {
   const Panel& to = copy_.panels[static_cast<size_t>(panel)];
-  const int64_t blocks = source.cols / kBlock;
-  const int64_t block_bytes = kBlock * BlockBytes(source.type);
-  std::vector<std::byte> row(static_cast<size_t>(blocks * BlockBytes(DType::kQ8_0)));
+  const int64_t blocks = copy_.k / kBlock;
+  const int64_t block_bytes = kBlock * BlockBytes(type);
+  const int64_t row_bytes = blocks * BlockBytes(DType::kQ8_0);
+  std::vector<std::byte> codes(static_cast<size_t>(to.rows * row_bytes));
   for (int lane = 0; lane < to.rows; ++lane) {
-    const std::byte* from = source.Row(to.part_row + lane);
+    const std::byte* from = rows.first + lane * rows.stride;
+    std::byte* const row = codes.data() + lane * row_bytes;
     Squares squares;
     for (int64_t i = 0; i < blocks; ++i) {
-      const Block block = ReadBlock(source.type, from + i * block_bytes);
-      std::byte* const out = row.data() + i * BlockBytes(DType::kQ8_0);
+      const Block block = ReadBlock(type, from + i * block_bytes);
+      std::byte* const out = row + i * BlockBytes(DType::kQ8_0);
       const uint16_t half = FloatToHalf(LargestOf(block) / 127.0f);
       const float scale = HalfToFloat(half);
       float inverse = 1.0f / scale;
@@ -176,11 +177,11 @@ void HeadScreen::Pack(const Weight& head, int panel) {
       std::memcpy(out, &half, 2);
       squares.Add(block, inverse, scale, reinterpret_cast<int8_t*>(out + 2));
     }
-    PackRow(copy_, panel, lane, row.data());
     const size_t index = static_cast<size_t>(to.out_row + lane);
     weight_norms_[index] = RoundedUp(squares.ValueNorm());
     error_norms_[index] = RoundedUp(squares.ErrorNorm());
   }
+  PackPanel(copy_, panel, {codes.data(), row_bytes});
 }
 
 bool HeadScreen::Finish() {

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/formats.h"
 #include "kernels/cpu/half.h"
+#include "kernels/cpu/pack_panel.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/gguf_blocks.h"
 #include "kernels/grid_blocks.h"
@@ -329,21 +330,32 @@ void PackLane(DType type, const std::byte* row, const LaneWriter& to) {
 
 }  // namespace
 
-void PackRow(PackedMatrix& matrix, int panel, int lane, const std::byte* row) {
+PanelRows RowsOf(const WeightSource& source, const Panel& panel, std::vector<std::byte>& scratch) {
+  if (source.writer == nullptr) return {source.Row(panel.part_row), source.RowStride()};
+  scratch.resize(static_cast<size_t>(panel.rows * source.RowBytes()));
+  source.writer->Write(panel.part_row, panel.rows, scratch.data());
+  return {scratch.data(), source.RowBytes()};
+}
+
+void PackPanel(PackedMatrix& matrix, int panel, const PanelRows& rows) {
   const Panel& to = matrix.panels[static_cast<size_t>(panel)];
   const PanelGeometry& geometry = matrix.geometries[static_cast<size_t>(to.geometry)];
   // The panel's memory belongs to `matrix`; kernels see it as constant.
   std::byte* data = matrix.memory.data() + (to.data - matrix.memory.data());
-  PackLane(geometry.type, row, LaneWriter{data, &geometry, lane});
+  if (to.rows == kPanelRows &&
+      PackWholePanel(geometry.type, rows.first, rows.stride, geometry.k, data)) {
+    return;
+  }
+  for (int lane = 0; lane < to.rows; ++lane) {
+    PackLane(geometry.type, rows.first + lane * rows.stride, LaneWriter{data, &geometry, lane});
+  }
 }
 
 void PackPanels(PackedMatrix& matrix, const Weight& weight, int begin, int end) {
+  std::vector<std::byte> scratch;
   for (int i = begin; i < end; ++i) {
-    const Panel& panel = matrix.panels[i];
-    const WeightSource& source = weight.parts[panel.part];
-    for (int lane = 0; lane < panel.rows; ++lane) {
-      PackRow(matrix, i, lane, source.Row(panel.part_row + lane));
-    }
+    const Panel& panel = matrix.panels[static_cast<size_t>(i)];
+    PackPanel(matrix, i, RowsOf(weight.parts[static_cast<size_t>(panel.part)], panel, scratch));
   }
 }
 

@@ -74,6 +74,9 @@ PackedMatrix PlanMatrix(const Weight& weight, bool gated) {
   matrix.k = weight.cols;
   matrix.gated = gated;
   matrix.roundings = RoundingsOf(weight);
+  if (const int32_t* order = weight.parts.empty() ? nullptr : weight.parts.front().order) {
+    matrix.order.assign(order, order + weight.cols);
+  }
   const int64_t half = gated ? weight.rows / 2 : -1;
   int64_t out_row = 0;
   for (size_t part = 0; part < weight.parts.size(); ++part) {

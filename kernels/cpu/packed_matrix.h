@@ -60,7 +60,9 @@ class Pages {
 struct PackedMatrix {
   int64_t rows = 0;
   int64_t k = 0;
-  bool gated = false;      // panels [0, n/2) are gates, panel i + n/2 is the value of gate i
+  bool gated = false;  // panels [0, n/2) are gates, panel i + n/2 is the value of gate i
+  // [k] where it is not empty: column j is multiplied with input order[j] (WeightSource::order).
+  std::vector<int32_t> order;
   bool takes_int8 = true;  // every part does (formats.h): a matrix is multiplied in one way
   Roundings roundings;     // of x, in the class w8a8; nothing where no part asks for it
   std::vector<PanelGeometry> geometries;  // by part
@@ -77,12 +79,18 @@ PackedMatrix PlanMatrix(const Weight& weight, bool gated);
 int64_t PackedBytes(const PackedMatrix& matrix);
 void AllocateMatrix(PackedMatrix& matrix);
 
-// Packs panels begin … end − 1 from their sources. Different panels may be packed by different
-// threads.
-void PackPanels(PackedMatrix& matrix, const Weight& weight, int begin, int end);
+// The rows of one panel: in their source, or in `scratch`, where the source's writer writes them.
+struct PanelRows {
+  const std::byte* first = nullptr;
+  int64_t stride = 0;  // bytes
+};
+PanelRows RowsOf(const WeightSource& source, const Panel& panel, std::vector<std::byte>& scratch);
 
-// Packs one row of blocks, of the panel's type, into its place in panel `panel`.
-void PackRow(PackedMatrix& matrix, int panel, int lane, const std::byte* row);
+// Packs a panel from its rows of blocks, of the panel's type. Different panels may be packed by
+// different threads.
+void PackPanel(PackedMatrix& matrix, int panel, const PanelRows& rows);
+// Packs panels begin … end − 1 from their sources.
+void PackPanels(PackedMatrix& matrix, const Weight& weight, int begin, int end);
 
 // All elements of a vector weight (its parts one after another) as float32.
 std::vector<float> UnpackVector(const Weight& weight);

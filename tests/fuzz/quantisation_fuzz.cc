@@ -16,11 +16,12 @@ constexpr int64_t kMostElements = 1 << 14;
 
 void WriteAll(const quire::load::QuantisedMatrix& matrix) {
   if (matrix.rows * matrix.cols > kMostElements) return;
+  if (!matrix.Check({0, matrix.rows, 0, matrix.cols}).ok()) return;
   const quire::kernels::WeightSource form{matrix.Form(), matrix.rows, matrix.cols, nullptr};
   std::vector<std::byte> out(static_cast<size_t>(form.Bytes()));
-  (void)matrix.Write({0, matrix.rows, 0, matrix.cols}, out.data());
+  matrix.Write({0, matrix.rows, 0, matrix.cols}, out.data());
   std::vector<float> floats(static_cast<size_t>(matrix.rows * matrix.cols));
-  (void)matrix.WriteTransposed({0, matrix.rows, 0, matrix.cols}, floats.data());
+  matrix.WriteTransposed({0, matrix.rows, 0, matrix.cols}, floats.data());
 }
 
 }  // namespace
@@ -43,7 +44,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const int64_t rows : {1, 2, 8, 32}) {
       for (const int64_t cols : {1, 16, 32, 64, 128}) {
         const auto found = quantisation->Find(table, name.substr(0, dot), rows, cols);
-        if (found.ok() && found->has_value()) WriteAll(**found);
+        if (!found.ok() || !found->has_value()) continue;
+        WriteAll(**found);
+        quire::load::QuantisedMatrix ordered = **found;
+        ordered.OrderByGroups();
+        if (!ordered.order.empty()) WriteAll(ordered);
       }
     }
   }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/expand.h"
 #include "tests/golden/driver.h"
 #include "tests/golden/golden_file.h"
 #include "worker/model/model.h"
@@ -44,7 +45,7 @@ constexpr Quantised kQuantisedFixtures[] = {
     {"compressed-w8a8-int8", DType::kG8, 13},
     {"gptq-4bit-g128-v1", DType::kG4_128},
     {"gptq-4bit-g64-sym", DType::kG4},
-    {"gptq-4bit-act-order", DType::kF32},
+    {"gptq-4bit-act-order", DType::kG4},
     {"gptq-8bit-v2", DType::kG8},
     {"gptq-3bit", DType::kG4},
     {"gptq-2bit", DType::kG4},
@@ -63,11 +64,11 @@ std::string QuantisedFolder(const std::string& name) {
   return SourceFolder() + "/tests/golden/quantised/" + name;
 }
 
-std::unique_ptr<model::Model> LoadQuantised(const std::string& name, const model::Rank& rank = {}) {
-  auto model = model::LoadModel(QuantisedFolder(name), {.with_text = false, .rank = rank});
+std::unique_ptr<model::Model> LoadQuantised(const std::string& name, bool writers_only = false) {
+  auto model = model::LoadModel(QuantisedFolder(name), {.with_text = false});
   EXPECT_TRUE(model.ok()) << model.status();
   if (!model.ok()) return nullptr;
-  const absl::Status filled = (*model)->FillWeights();
+  const absl::Status filled = (*model)->FillWeights(writers_only);
   EXPECT_TRUE(filled.ok()) << filled;
   return filled.ok() ? *std::move(model) : nullptr;
 }
@@ -77,7 +78,8 @@ class QuantisedTest : public testing::TestWithParam<Quantised> {};
 // The prompt in one pass, then one token at a time: every token and the kept rows' logits.
 TEST_P(QuantisedTest, LogitsAndTokensOfTheDequantisedWeights) {
   const Golden golden = ReadGolden(QuantisedFolder(GetParam().name) + "/golden.json");
-  const std::unique_ptr<model::Model> model = LoadQuantised(GetParam().name);
+  const std::unique_ptr<model::Model> model =
+      LoadQuantised(GetParam().name, /*writers_only=*/true);  // as a worker on a CPU loads them
   ASSERT_NE(model, nullptr);
   std::map<int, Row> first;
   for (const char* isa : {"reference", "avx2", "auto"}) {
@@ -160,6 +162,19 @@ TEST_P(QuantisedTest, RanksHaveTheirPartsOrANamedRefusal) {
     if (all.parts.size() != 1 || all.rows == 1 || part->cols == all.cols) continue;
     const kernels::WeightSource& from = all.parts[0];
     const kernels::WeightSource& got = part->parts[0];
+    if (from.order != nullptr) {  // a rank's inputs are of many groups: they stay in their order
+      ASSERT_EQ(got.type, DType::kF32) << all.name;
+      std::vector<float> row(static_cast<size_t>(from.cols));
+      for (int64_t i = 0; i < from.rows; ++i) {
+        kernels::ExpandRow(from, i, row);
+        ASSERT_EQ(std::memcmp(row.data() + from.cols - got.cols, got.Row(i),
+                              static_cast<size_t>(got.RowBytes())),
+                  0)
+            << all.name << " row " << i;
+      }
+      ++compared;
+      continue;
+    }
     ASSERT_EQ(from.type, got.type) << all.name;
     const int64_t skipped =
         (from.cols - got.cols) / kernels::BlockElements(from.type) * kernels::BlockBytes(from.type);
@@ -172,6 +187,49 @@ TEST_P(QuantisedTest, RanksHaveTheirPartsOrANamedRefusal) {
     ++compared;
   }
   EXPECT_GE(compared, 2 * whole->config.layers);  // o and down
+}
+
+// Groups of inputs that are no neighbours keep their codes: 4 bits, not 32.
+TEST(QuantisedOrder, CodesStayInTheOrderOfGroupsForEveryClass) {
+  const Golden golden = ReadGolden(QuantisedFolder("gptq-4bit-act-order") + "/golden.json");
+  const std::unique_ptr<model::Model> model = LoadQuantised("gptq-4bit-act-order", true);
+  ASSERT_NE(model, nullptr);
+  int ordered = 0;
+  for (const kernels::Weight& weight : model->program.weights) {
+    for (const kernels::WeightSource& part : weight.parts) ordered += part.order != nullptr ? 1 : 0;
+  }
+  EXPECT_EQ(ordered, 14);
+  const std::span<const int32_t> prompt =
+      std::span(golden.tokens).first(static_cast<size_t>(golden.prompt_length));
+  const std::vector<int32_t> last = {golden.prompt_length - 1};
+  for (const char* dtype : {"float32", "int8"}) {
+    std::vector<float> first;
+    for (const char* isa : {"reference", "avx2", "auto"}) {
+      SCOPED_TRACE(std::string(dtype) + " " + isa);
+      std::string error;
+      const auto driver = Driver::Make(*model, {.isa = isa, .activation_dtype = dtype}, error);
+      ASSERT_NE(driver, nullptr) << error;
+      const std::vector<float> logits = driver->Feed(prompt, last).front().logits;
+      if (first.empty()) first = logits;
+      EXPECT_EQ(logits, first);
+    }
+    const GoldenRow& wanted = golden.rows.front();
+    ASSERT_EQ(wanted.position, golden.prompt_length - 1);
+    double error = 0.0, size = 0.0;
+    for (size_t i = 0; i < first.size(); ++i) {
+      error = std::max(error, std::abs(static_cast<double>(first[i]) - wanted.logits[i]));
+      size = std::max(size, std::abs(static_cast<double>(wanted.logits[i])));
+    }
+    const bool exact = std::string(dtype) == "float32";
+    EXPECT_LE(error, (exact ? 1e-5 : 0.05) * size) << dtype;
+    if (!exact) {
+      EXPECT_GT(error, 1e-5 * size) << "activations are rounded";
+    }
+  }
+  std::string error;
+  const auto backend = kernels::MakeCpuBackend({}, error);
+  ASSERT_NE(backend, nullptr) << error;
+  EXPECT_TRUE(backend->NumericsClass(model->program).ends_with("-float32-ordered"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, QuantisedTest, testing::ValuesIn(kQuantisedFixtures),

@@ -309,7 +309,11 @@ TEST(HeadScreen, TheUnitsItNamesAreFewAndItsMemoryIsCounted) {
   const Weight& head = bed.program.weights[1];
   ASSERT_TRUE(cpu::HeadScreen::Suits(head));
   cpu::HeadScreen screen(head);
-  for (int panel = 0; panel < screen.copy().PanelCount(); ++panel) screen.Pack(head, panel);
+  std::vector<std::byte> unused;
+  for (int i = 0; i < screen.copy().PanelCount(); ++i) {
+    const cpu::Panel& panel = screen.copy().panels[static_cast<size_t>(i)];
+    screen.Pack(DType::kF32, cpu::RowsOf(head.parts.front(), panel, unused), i);
+  }
   ASSERT_TRUE(screen.Finish());
   EXPECT_EQ(screen.bytes(), cpu::HeadScreen::Bytes(head));
   cpu::ScreenScratch scratch;

@@ -12,13 +12,12 @@ namespace {
 using kernels::DType;
 namespace grouped = kernels::grouped;
 
+// The exponent and the mantissa move to their places; the difference of the biases is a factor.
 float HalfToFloat(uint16_t bits) {
-  const float sign = (bits & 0x8000u) != 0 ? -1.0f : 1.0f;
-  const int exponent = bits >> 10 & 31;
-  const int mantissa = bits & 1023;
-  if (exponent == 31) return mantissa != 0 ? std::nanf("") : sign * HUGE_VALF;
-  if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
-  return sign * std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25);
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7fffu) << 13;
+  if ((bits & 0x7c00u) == 0x7c00u) return std::bit_cast<float>(sign | magnitude | 0x7f800000u);
+  return std::bit_cast<float>(sign | magnitude) * 0x1p112f;
 }
 
 float E4m3OrNan(uint8_t code) {
@@ -45,7 +44,10 @@ float FloatElement(const Tensor& tensor, int64_t i) {
 }
 
 float GroupScales::At(int64_t place) const {
-  if (kind == Kind::kFloat) return FloatElement(*tensor, place) * factor / divisor;
+  if (kind == Kind::kFloat) {
+    const float stored = FloatElement(*tensor, place);
+    return divisor == 1.0f ? stored * factor : stored * factor / divisor;
+  }
   const auto code = static_cast<uint8_t>(tensor->bytes[static_cast<size_t>(place)]);
   if (kind == Kind::kE4m3) return E4m3OrNan(code) * factor / divisor;
   if (kind == Kind::kExponent) return PowerOfTwo(code);

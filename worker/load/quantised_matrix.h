@@ -6,6 +6,7 @@
 // 1. Every place that a code, a scale or a zero is read from lies inside its tensor.
 // 2. Every integer is unsigned: w = (code − zero) · scale, both in 0 … 2^bits − 1. Other codes have
 //    no zero: w = their number · scale.
+// 3. Write does not fail: Check has found every scale and code that is no number before.
 #pragma once
 
 #include <cstddef>
@@ -35,11 +36,14 @@ struct CodeLines {
   bool high_first = false;
 
   uint32_t At(int64_t line, int64_t element) const;
-  // 32 codes from `first`, a multiple of 32. Requires !interleaved.
-  void Read32(int64_t line, int64_t first, uint8_t (&codes)[32]) const;
+  // `count` codes of one line from `first` on.
+  void Read(int64_t line, int64_t first, int64_t count, uint8_t* codes) const;
+  // Eight codes from `first`, a multiple of 8, of 4 bits each that are interleaved.
+  void Read8(int64_t line, int64_t first, uint8_t (&codes)[8]) const;
 
  private:
   uint64_t Word(int64_t line, int64_t word) const;
+  void Read32(int64_t line, int64_t first, uint8_t* codes) const;
 };
 
 // What a code is: an integer, a number of e4m3 or e2m1, or a place in a table of bitsandbytes.
@@ -63,6 +67,9 @@ struct QuantisedMatrix {
   int64_t scale_group_stride = 0;
   int64_t group = 0;                    // inputs that share a scale
   std::vector<int32_t> group_of_input;  // where they are not neighbours, else empty
+  // Columns are inputs in this order where it is not empty; all of the above counts columns.
+  std::vector<int32_t> order;
+  bool large_scales = false;  // some scale of e4m3 is kF8ScaleLimit or more
 
   kernels::ActivationRounding rounding = {};  // of its inputs, without weight_group
 
@@ -75,30 +82,50 @@ struct QuantisedMatrix {
   kernels::DType Form() const;
   // Of the inputs of columns from `col` on.
   kernels::ActivationRounding RoundingFrom(int64_t col) const;
+  // Puts columns in the order of their groups, so that a group's are neighbours, and codes can stay
+  // codes. Does nothing where some group has another number of inputs than it should, or inputs are
+  // rounded by groups.
+  void OrderByGroups();
 
   struct Slice {
     int64_t row = 0;
     int64_t rows = 0;
-    int64_t col = 0;  // a multiple of a block of Form()
+    int64_t col = 0;  // a multiple of a block of Form(); columns in an order are whole rows
     int64_t cols = 0;
   };
-  // The slice in Form(), rows end to end. INVALID_ARGUMENT names the tensor with a scale or a code
-  // that is no number.
-  absl::Status Write(const Slice& slice, std::byte* out) const;
+  // INVALID_ARGUMENT names the tensor with a scale or a code of the slice that is no number.
+  absl::Status Check(const Slice& slice) const;
+  // The slice in Form(), rows end to end. Requires: Check of these rows has passed.
+  void Write(const Slice& slice, std::byte* out) const;
   // The same in float32, its columns end to end.
-  absl::Status WriteTransposed(const Slice& slice, float* out) const;
+  void WriteTransposed(const Slice& slice, float* out) const;
+  // Where the codes of these rows lie, if that is one run of bytes; else nothing.
+  std::span<const std::byte> BytesOfRows(int64_t first, int64_t count) const;
 
  private:
-  absl::Status WriteBlock(kernels::DType form, int64_t row, int64_t col, std::byte* out) const;
-  absl::Status WriteHead(kernels::DType form, int64_t row, int64_t col, std::byte* out) const;
-  uint32_t CodeAt(int64_t row, int64_t col) const;
+  // What the codes from some column up to `end` share.
+  struct Group {
+    float scale = 0.0f;
+    int zero = 0;
+    int64_t place = 0;  // of the scale
+    int64_t end = 0;
+  };
+  Group GroupFrom(int64_t row, int64_t col) const;
   int64_t GroupAt(int64_t row, int64_t col) const;
+  int64_t GroupEnd(int64_t row, int64_t col) const;
   int64_t ScalePlace(int64_t row, int64_t col) const;
-  absl::Status ReadScale(int64_t row, int64_t col, float& scale) const;
-  float NumberOf(uint32_t code, int64_t row, int64_t col) const;
   uint32_t ZeroAt(int64_t row, int64_t group_index) const;
-  absl::Status ReadCodes(int64_t row, int64_t col, uint8_t (&codes)[32]) const;
-  absl::Status WriteFloats(int64_t row, const Slice& slice, std::byte* out) const;
+  std::vector<int64_t> ColumnsOfGroups(const Slice& slice) const;
+  absl::Status CheckScale(int64_t row, int64_t col) const;
+  absl::Status CheckCodes(const Slice& slice) const;
+
+  // Rows that are written together: as many as share a word where lines are inputs.
+  static constexpr int64_t kRowsAtOnce = 8;
+  void ReadRows(const Slice& rows, uint8_t* codes) const;
+  void WriteRow(kernels::DType form, int64_t row, const Slice& slice, const uint8_t* codes,
+                std::byte* out) const;
+  void WriteFloats(int64_t row, const Slice& slice, const uint8_t* codes, float* out) const;
+  float NumberOf(uint8_t code, int zero) const;
 };
 
 }  // namespace quire::load

@@ -57,10 +57,12 @@ struct Model {
   // Call it before a backend loads any program of this model.
   absl::StatusOr<kernels::StepProgram> BuildRank(const Rank& rank);
 
-  // Call before a backend loads a program: converts weights, where a type is requested
-  // (WeightMemory::Fill).
-  absl::Status FillWeights() {
-    return memory->Fill([this](const void* data, int64_t bytes) { files->Release(data, bytes); });
+  // Call before a backend loads a program: converts weights where a type is requested, and checks
+  // quantised ones (WeightMemory::Fill). Those are written here, unless the backend has that done:
+  // `writers_only` is its TakesRowWriters.
+  absl::Status FillWeights(bool writers_only = false) {
+    return memory->Fill([this](const void* data, int64_t bytes) { files->Release(data, bytes); },
+                        writers_only);
   }
   // For ProgramOptions::release_source: drops source pages that have been packed.
   void ReleaseSource(const void* data, int64_t bytes) const;

@@ -86,23 +86,6 @@ const load::Tensor* ProgramBuilder::Find(Part part, std::string_view suffix, con
   return tensor;
 }
 
-std::optional<load::QuantisedMatrix> ProgramBuilder::FindQuantised(Part part, const Place& place,
-                                                                   int64_t rows, int64_t cols) {
-  if (files_.quantisation() == nullptr) return std::nullopt;
-  for (const std::string& module : ModuleNames(naming_, part, place)) {
-    absl::StatusOr<std::optional<load::QuantisedMatrix>> found =
-        files_.quantisation()->Find(files_.tensors(), module, rows, cols);
-    if (!found.ok()) {
-      Fail(found.status());
-      return std::nullopt;
-    }
-    if (!found->has_value()) continue;
-    used_.AddModule(module);
-    return *std::move(found);
-  }
-  return std::nullopt;
-}
-
 WeightSource ProgramBuilder::Source(const load::Tensor& tensor, int64_t rows, int64_t cols,
                                     const Kept& kept) {
   const WeightSource whole{*tensor.type, rows, cols, tensor.bytes.data()};
@@ -312,34 +295,15 @@ std::vector<ProgramBuilder::Stack> ProgramBuilder::Unfused(const std::vector<Sta
   return result;
 }
 
-bool ProgramBuilder::AddQuantised(const Stack& stack, int64_t cols, const Place& place, Range kept,
-                                  kernels::Weight& weight) {
-  std::optional<load::QuantisedMatrix> quantised =
-      FindQuantised(stack.part, place, stack.rows, cols);
-  if (!quantised.has_value()) return !status_.ok();
-  if (IsPaired(stack.part)) {
-    Fail(absl::InvalidArgumentError(
-        absl::StrCat(files_.path(), ": module \"", quantised->module,
-                     "\" is quantised, and its rows are rotated in neighbouring pairs: not "
-                     "served, use a checkpoint in floats or a GGUF file")));
-    return true;
-  }
-  const load::QuantisedMatrix::Slice slice{stack.kept.begin,
-                                           stack.kept.count < 0 ? stack.rows : stack.kept.count,
-                                           kept.begin, weight.cols};
-  if (weight.name.empty()) weight.name = quantised->module + ".weight";
-  weight.parts.push_back(memory_.Make(*std::move(quantised), slice));
-  weight.rows += slice.rows;
-  return true;
-}
-
 WeightId ProgramBuilder::Matrix(std::initializer_list<Stack> stacks, int64_t cols,
                                 const Place& place, Range kept) {
   kernels::Weight weight;
   weight.cols = kept.count < 0 ? cols : kept.count;
-  for (const Stack& stack : Unfused(stacks, place, files_.is_gguf())) {
+  const std::vector<Stack> unfused = Unfused(stacks, place, files_.is_gguf());
+  const bool ordered = ShareOrder(unfused, cols, place, kept);
+  for (const Stack& stack : unfused) {
     if (!status_.ok()) return kernels::kNoId;
-    if (AddQuantised(stack, cols, place, kept, weight)) continue;
+    if (AddQuantised(stack, cols, place, kept, ordered, weight)) continue;
     AddRows(stack, cols, place, kept, weight);
   }
   if (!status_.ok()) return kernels::kNoId;

@@ -126,8 +126,7 @@ class ProgramBuilder {
   // Null, with the error kept, when it is missing or has another shape.
   const load::Tensor* Find(Part part, std::string_view suffix, const Place& place,
                            std::vector<int64_t> shape);
-  // The part's weight where the checkpoint quantises it; nothing where it does not, or after an
-  // error.
+  // The part's weight where the checkpoint quantises it; nothing where not, or after an error.
   std::optional<load::QuantisedMatrix> FindQuantised(Part part, const Place& place, int64_t rows,
                                                      int64_t cols);
   // The kept rows of a part as columns.
@@ -154,8 +153,10 @@ class ProgramBuilder {
   bool AddFused(const Stack& stack, int64_t cols, const Place& place, Range kept,
                 kernels::Weight& weight);
   // The rows of a stack where the checkpoint quantises them. False: it does not.
-  bool AddQuantised(const Stack& stack, int64_t cols, const Place& place, Range kept,
+  bool AddQuantised(const Stack& stack, int64_t cols, const Place& place, Range kept, bool ordered,
                     kernels::Weight& weight);
+  // Whether columns may be in the order of their groups: the same one in all stacks.
+  bool ShareOrder(const std::vector<Stack>& stacks, int64_t cols, const Place& place, Range kept);
   kernels::WeightId FloatVector(std::string_view name, const std::vector<float>& values);
   // Where several parts are one tensor of such a file: the rows of each within it.
   std::vector<Stack> Unfused(const std::vector<Stack>& of, const Place& place, bool gguf) const;
@@ -163,11 +164,9 @@ class ProgramBuilder {
   bool IsInputsFirst(const Place& place) const {
     return naming_.experts_inputs_first && !files_.is_gguf() && place.expert != kNoExpert;
   }
-  // Where an expert's row i is in such a tensor, or in a bias: first + step · i.
+  // Where an expert's row i is in such a tensor, or in a bias: first + step · i, `count` of all.
   struct RowPlaces {
-    int64_t first = 0;
-    int64_t step = 1;
-    int64_t count = 0;  // of all parts
+    int64_t first = 0, step = 1, count = 0;
   };
   RowPlaces PlacesOf(const Stack& stack, const Place& place) const;
   // The tensors of blocks and scales in the stead of an expert's rows. False: there are none.

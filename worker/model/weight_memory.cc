@@ -124,6 +124,30 @@ absl::Status WeightMemory::Write(const Promise& promise) const {
   return absl::OkStatus();
 }
 
+void WeightMemory::QuantisedRows::Write(int64_t first, int64_t count, std::byte* out) const {
+  QUIRE_CHECK(!transposed && first >= 0 && first + count <= slice.rows);
+  from.Write({slice.row + first, count, slice.col, slice.cols}, out);
+}
+
+std::span<const std::byte> WeightMemory::QuantisedRows::BytesBehind(int64_t first,
+                                                                    int64_t count) const {
+  const std::span<const std::byte> bytes = from.BytesOfRows(slice.row + first, count);
+  // Rows that lie across all of the tensor are read to the end.
+  if (bytes.empty() && first + count == slice.rows) return from.codes.tensor->bytes;
+  return bytes;
+}
+
+WeightMemory::QuantisedRows& WeightMemory::KeepRows(load::QuantisedMatrix matrix,
+                                                    const load::QuantisedMatrix::Slice& slice,
+                                                    std::byte* to) {
+  auto rows = std::make_unique<QuantisedRows>();
+  rows->from = std::move(matrix);
+  rows->slice = slice;
+  rows->to = to;
+  quantised_rows_.push_back(std::move(rows));
+  return *quantised_rows_.back();
+}
+
 WeightSource WeightMemory::Make(load::QuantisedMatrix matrix,
                                 const load::QuantisedMatrix::Slice& slice) {
   WeightSource made{matrix.Form(), slice.rows, slice.cols};
@@ -132,7 +156,9 @@ WeightSource WeightMemory::Make(load::QuantisedMatrix matrix,
   made.data = data;
   ++(IsFloat(made.type) ? quantised_.as_float32 : quantised_.kept);
   if (IsFloat(made.type)) quantised_.float32_bytes += made.Bytes();
-  quantised_promises_.push_back({std::move(matrix), slice, data, /*transposed=*/false});
+  const QuantisedRows& rows = KeepRows(std::move(matrix), slice, data);
+  made.writer = &rows;
+  if (!rows.from.order.empty()) made.order = rows.from.order.data();
   return made;
 }
 
@@ -143,16 +169,16 @@ WeightSource WeightMemory::MakeTransposed(load::QuantisedMatrix matrix,
   made.data = data;
   ++quantised_.as_float32;
   quantised_.float32_bytes += made.Bytes();
-  quantised_promises_.push_back({std::move(matrix), slice, data, /*transposed=*/true});
+  KeepRows(std::move(matrix), slice, data).transposed = true;
   return made;
 }
 
-absl::Status WeightMemory::Fill(
-    const std::function<void(const void* data, int64_t bytes)>& release) {
+absl::Status WeightMemory::Fill(const std::function<void(const void* data, int64_t bytes)>& release,
+                                bool writers_only) {
   for (const Promise& promise : promises_) QUIRE_RETURN_IF_ERROR(Write(promise));
   promises_.clear();
   // Matrices are divided among threads; the reported error is the first bad one's.
-  std::vector<absl::Status> results(quantised_promises_.size());
+  std::vector<absl::Status> results(quantised_rows_.size());
   std::atomic<size_t> next{0};
   const size_t count = results.size() + later_.size();
   const auto work = [&] {
@@ -161,11 +187,15 @@ absl::Status WeightMemory::Fill(
         later_[i - results.size()]();
         continue;
       }
-      const QuantisedPromise& promise = quantised_promises_[i];
-      results[i] = promise.transposed ? promise.from.WriteTransposed(
-                                            promise.slice, reinterpret_cast<float*>(promise.to))
-                                      : promise.from.Write(promise.slice, promise.to);
-      const std::span<const std::byte> codes = promise.from.codes.tensor->bytes;
+      const QuantisedRows& rows = *quantised_rows_[i];
+      results[i] = rows.from.Check(rows.slice);
+      if (!results[i].ok() || (writers_only && !rows.transposed)) continue;
+      if (rows.transposed) {
+        rows.from.WriteTransposed(rows.slice, reinterpret_cast<float*>(rows.to));
+      } else {
+        rows.from.Write(rows.slice, rows.to);
+      }
+      const std::span<const std::byte> codes = rows.from.codes.tensor->bytes;
       if (release) release(codes.data(), static_cast<int64_t>(codes.size()));
     }
   };
@@ -174,7 +204,6 @@ absl::Status WeightMemory::Fill(
   for (size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
   work();
   for (std::thread& helper : helpers) helper.join();
-  quantised_promises_.clear();
   later_.clear();
   for (const absl::Status& result : results) QUIRE_RETURN_IF_ERROR(result);
   return absl::OkStatus();

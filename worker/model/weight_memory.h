@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,9 +54,11 @@ class WeightMemory {
   kernels::WeightSource MakeTransposed(load::QuantisedMatrix matrix,
                                        const load::QuantisedMatrix::Slice& slice);
   // Writes the matrices that Convert and Make have promised; once, before a backend loads them.
-  // Calls `release` for bytes of files that a quantised matrix has been made from. INVALID_ARGUMENT
-  // names a tensor with a number that the type cannot hold, or that is none.
-  absl::Status Fill(const std::function<void(const void* data, int64_t bytes)>& release = nullptr);
+  // With `writers_only` those of Make are checked, and a backend that TakesRowWriters has them
+  // written. Calls `release` for bytes of files that a quantised matrix has been made from.
+  // INVALID_ARGUMENT names a tensor with a number that the type cannot hold, or that is none.
+  absl::Status Fill(const std::function<void(const void* data, int64_t bytes)>& release = nullptr,
+                    bool writers_only = false);
 
   // Quantised matrices that Make holds in their normal form, and those that no form fits.
   struct QuantisedCount {
@@ -80,21 +83,27 @@ class WeightMemory {
     std::string name;
   };
 
-  struct QuantisedPromise {
+  // Matrices in their normal form, or transposed in float32: what Make and MakeTransposed return.
+  struct QuantisedRows final : kernels::RowWriter {
+    void Write(int64_t first, int64_t count, std::byte* to) const override;
+    std::span<const std::byte> BytesBehind(int64_t first, int64_t count) const override;
+
     load::QuantisedMatrix from;
     load::QuantisedMatrix::Slice slice;
-    std::byte* to;
-    bool transposed = false;
+    std::byte* to = nullptr;
+    bool transposed = false;  // it is no writer of rows then
   };
 
   bool MustConvert(const kernels::WeightSource& source) const;
   absl::Status Write(const Promise& promise) const;
+  QuantisedRows& KeepRows(load::QuantisedMatrix matrix, const load::QuantisedMatrix::Slice& slice,
+                          std::byte* to);
 
   const std::optional<kernels::DType> float_type_;
   std::optional<kernels::DType> converted_to_;
   std::vector<std::span<std::byte>> blocks_;
   std::vector<Promise> promises_;
-  std::vector<QuantisedPromise> quantised_promises_;
+  std::vector<std::unique_ptr<QuantisedRows>> quantised_rows_;  // kept for their writers
   std::vector<std::function<void()>> later_;
   QuantisedCount quantised_;
 };

@@ -37,6 +37,7 @@ const char* WhyExpanded(const Weight& weight, const WeightRole& role) {
   const WeightSource* before = nullptr;
   int64_t row = 0;
   for (const WeightSource& source : weight.parts) {
+    if (source.order != nullptr) return "its inputs are in the order of their groups";
     if (BlockElements(source.type) > 1 && !CanStayQuantised(source.type, source.cols)) {
       return "its rows are no whole blocks";
     }

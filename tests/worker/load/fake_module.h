@@ -49,7 +49,7 @@ inline absl::StatusOr<Quantisation> ReadConfig(const std::string& text) {
 }
 
 // The message with which [rows, cols] of the module is refused, when it is found or when it is
-// written.
+// checked.
 inline std::string RefusalOf(const std::string& config, const FakeModule& module, int64_t rows,
                              int64_t cols) {
   const absl::StatusOr<Quantisation> read = ReadConfig(config);
@@ -57,9 +57,7 @@ inline std::string RefusalOf(const std::string& config, const FakeModule& module
   const auto found = read->Find(module.table(), "m", rows, cols);
   if (!found.ok()) return StatusMessage(found.status());
   if (!found->has_value()) return "plain";
-  std::vector<std::byte> out(
-      static_cast<size_t>(kernels::WeightSource{(*found)->Form(), rows, cols, nullptr}.Bytes()));
-  return StatusMessage((*found)->Write({0, rows, 0, cols}, out.data()));
+  return StatusMessage((*found)->Check({0, rows, 0, cols}));
 }
 
 }  // namespace quire::load

@@ -53,10 +53,11 @@ void ExpectWeights(const std::string& config, const FakeModule& module, DType fo
   ASSERT_EQ(matrix.Form(), form);
   kernels::WeightSource source{form, rows, cols};
   std::vector<std::byte> out(static_cast<size_t>(source.Bytes()));
-  ASSERT_TRUE(matrix.Write({0, rows, 0, cols}, out.data()).ok());
+  ASSERT_TRUE(matrix.Check({0, rows, 0, cols}).ok());
+  matrix.Write({0, rows, 0, cols}, out.data());
   source.data = out.data();
   std::vector<float> columns(static_cast<size_t>(rows * cols));
-  ASSERT_TRUE(matrix.WriteTransposed({0, rows, 0, cols}, columns.data()).ok());
+  matrix.WriteTransposed({0, rows, 0, cols}, columns.data());
   std::vector<float> values(static_cast<size_t>(cols));
   for (int64_t row = 0; row < rows; ++row) {
     kernels::ExpandRow(source, row, values);

@@ -11,6 +11,7 @@
 
 #include "common/json/json.h"
 #include "common/status.h"
+#include "kernels/expand.h"
 #include "kernels/grouped_blocks.h"
 #include "tests/worker/load/fake_module.h"
 
@@ -248,6 +249,79 @@ TEST(Quantisation, GptqTensorsThatAreWrong) {
             "");
 }
 
+// Columns are in the order of groups where each group has as many inputs as it should.
+TEST(Quantisation, ColumnsInTheOrderOfTheirGroups) {
+  std::vector<int32_t> order(64), words(64);
+  for (int32_t i = 0; i < 64; ++i) order[static_cast<size_t>(i)] = 1 - i % 2;
+  for (size_t i = 0; i < words.size(); ++i) words[i] = static_cast<int32_t>(0x76543210u + 99u * i);
+  FakeModule module;
+  module.Add("qweight", "I32", {8, 8}, words);
+  std::vector<uint16_t> scales(16, 0x3c00);  // 1 and, of the second group, 2
+  std::fill(scales.begin() + 8, scales.end(), uint16_t{0x4000});
+  module.Add("scales", "F16", {2, 8}, scales);
+  module.Add("qzeros", "I32", {2, 1}, std::vector<int32_t>{0x11111111, 0x33333333});
+  module.Add("g_idx", "I32", {64}, order);
+  const auto read = ReadConfig(kGptq);
+  ASSERT_TRUE(read.ok()) << read.status();
+  const auto found = read->Find(module.table(), "m", 8, 64);
+  ASSERT_TRUE(found.ok()) << found.status();
+  QuantisedMatrix matrix = **found;
+  ASSERT_EQ(matrix.Form(), DType::kF32);
+  std::vector<float> in_file(8 * 64);
+  matrix.Write({0, 8, 0, 64}, reinterpret_cast<std::byte*>(in_file.data()));
+  matrix.OrderByGroups();
+  ASSERT_EQ(matrix.Form(), DType::kG4);
+  ASSERT_TRUE(matrix.Check({0, 8, 0, 64}).ok());
+  kernels::WeightSource source{DType::kG4, 8, 64};
+  std::vector<std::byte> blocks(static_cast<size_t>(source.Bytes()));
+  matrix.Write({0, 8, 0, 64}, blocks.data());
+  source.data = blocks.data();
+  std::vector<float> values(64);
+  for (int64_t row = 0; row < 8; ++row) {
+    kernels::ExpandRow(source, row, values);
+    for (size_t j = 0; j < 64; ++j) {
+      const size_t input = j < 32 ? 2 * j + 1 : 2 * (j - 32);
+      ASSERT_EQ(matrix.order[j], static_cast<int32_t>(input));
+      ASSERT_EQ(values[j], in_file[static_cast<size_t>(row) * 64 + input]) << row << " " << j;
+    }
+    source.order = matrix.order.data();
+    kernels::ExpandRow(source, row, values);
+    for (size_t i = 0; i < 64; ++i)
+      ASSERT_EQ(values[i], in_file[static_cast<size_t>(row) * 64 + i]);
+    source.order = nullptr;
+  }
+  FakeModule uneven = Gptq(0);
+  uneven.Add("qzeros", "I32", {2, 1}, std::vector<int32_t>(2));
+  const auto other = read->Find(uneven.table(), "m", 8, 64);
+  ASSERT_TRUE(other.ok()) << other.status();
+  QuantisedMatrix kept = **other;
+  kept.OrderByGroups();
+  EXPECT_TRUE(kept.order.empty());
+  EXPECT_EQ(kept.Form(), DType::kF32) << "33 inputs of a group of 32";
+}
+
+// Kernels multiply scales by 2^120.
+TEST(Quantisation, LargeScalesOfE4m3BecomeFloats) {
+  for (const auto& [scale, form] :
+       {std::pair(255.9f, DType::kF8), std::pair(-256.0f, DType::kF32)}) {
+    FakeModule module;
+    module.Add("weight", "F8_E4M3", {2, 32}, std::vector<uint8_t>(64, 0x38));
+    module.Add("weight_scale", "F32", {2, 1}, std::vector<float>{1.0f, scale});
+    const auto read = ReadConfig(kFp8);
+    ASSERT_TRUE(read.ok()) << read.status();
+    const auto found = read->Find(module.table(), "m", 2, 32);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ((*found)->Form(), form) << scale;
+    kernels::WeightSource source{form, 2, 32};
+    std::vector<std::byte> rows(static_cast<size_t>(source.Bytes()));
+    (*found)->Write({0, 2, 0, 32}, rows.data());
+    source.data = rows.data();
+    std::vector<float> values(32);
+    kernels::ExpandRow(source, 1, values);
+    EXPECT_EQ(values[7], scale) << "a code of one";
+  }
+}
+
 TEST(Quantisation, AwqTensorsThatAreWrong) {
   FakeModule module;
   module.Add("qweight", "I32", {32, 1}, std::vector<int32_t>(32));
@@ -308,7 +382,8 @@ TEST(Quantisation, ASliceIsTheSameBlocks) {
   std::vector<std::byte> block(kernels::BlockBytes(DType::kG8));
   for (int64_t row = 0; row < 3; ++row) {
     for (int64_t group = 0; group < 3; ++group) {
-      ASSERT_TRUE(matrix.Write({row, 1, 32 * group, 32}, block.data()).ok());
+      ASSERT_TRUE(matrix.Check({row, 1, 32 * group, 32}).ok());
+      matrix.Write({row, 1, 32 * group, 32}, block.data());
       float values[32];
       kernels::grouped::Expand(DType::kG8, block.data(), values);
       for (int64_t k = 0; k < 32; ++k) {

@@ -1,0 +1,175 @@
+#include "kernels/cpu/pack_panel.h"
+
+#include <emmintrin.h>
+
+#include <cstring>
+
+#include "kernels/cpu/formats.h"
+#include "kernels/grouped_blocks.h"
+
+namespace quire::kernels::cpu {
+namespace {
+
+constexpr int kLanes = 16;
+constexpr int kQuads = kLanes / 4;  // of rows
+constexpr int64_t kVector = 4 * kLanes;
+
+__m128i Load(const std::byte* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); }
+void Store(std::byte* at, __m128i value) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(at), value);
+}
+
+// Four rows of four words, as four vectors of a word of each.
+struct Square {
+  __m128i rows[4];
+
+  void Turn() {
+    const __m128i a = _mm_unpacklo_epi32(rows[0], rows[1]);
+    const __m128i b = _mm_unpacklo_epi32(rows[2], rows[3]);
+    const __m128i c = _mm_unpackhi_epi32(rows[0], rows[1]);
+    const __m128i d = _mm_unpackhi_epi32(rows[2], rows[3]);
+    rows[0] = _mm_unpacklo_epi64(a, b);
+    rows[1] = _mm_unpackhi_epi64(a, b);
+    rows[2] = _mm_unpacklo_epi64(c, d);
+    rows[3] = _mm_unpackhi_epi64(c, d);
+  }
+  static Square Read(const std::byte* from, int64_t stride) {
+    return {{Load(from), Load(from + stride), Load(from + 2 * stride), Load(from + 3 * stride)}};
+  }
+  // To the lanes from `to` on of four vectors.
+  void Put(std::byte* to) const {
+    for (int i = 0; i < 4; ++i) Store(to + i * kVector, rows[i]);
+  }
+};
+
+// `words` words of four bytes, a multiple of four, from each row at `from` to a vector each.
+void PutWords(const std::byte* from, int64_t stride, int64_t words, std::byte* to) {
+  for (int64_t word = 0; word < words; word += 4) {
+    for (int quad = 0; quad < kQuads; ++quad) {
+      Square square = Square::Read(from + 4 * quad * stride + 4 * word, stride);
+      square.Turn();
+      square.Put(to + word * kVector + 16 * quad);
+    }
+  }
+}
+
+// From value j in the low nibble of byte j and value 16 + j in its high one, to the four words of
+// PutNibbles (pack.cc).
+__m128i NibbleWords(__m128i bytes) {
+  const __m128i mask = _mm_set1_epi8(15);
+  const __m128i low = _mm_and_si128(bytes, mask);
+  const __m128i high = _mm_and_si128(_mm_srli_epi16(bytes, 4), mask);
+  // The second word of each eight bytes goes into the high nibbles of the first.
+  const auto join = [](__m128i q) { return _mm_or_si128(q, _mm_srli_epi64(q, 28)); };
+  return _mm_castps_si128(
+      _mm_shuffle_ps(_mm_castsi128_ps(join(low)), _mm_castsi128_ps(join(high)), 0x88));
+}
+
+void PutNibbles(const std::byte* from, int64_t stride, std::byte* to) {
+  for (int quad = 0; quad < kQuads; ++quad) {
+    Square square = Square::Read(from + 4 * quad * stride, stride);
+    for (__m128i& row : square.rows) row = NibbleWords(row);
+    square.Turn();
+    square.Put(to + 16 * quad);
+  }
+}
+
+template <DType kType>
+void PackGrouped(const std::byte* rows, int64_t stride, int64_t k, std::byte* panel) {
+  constexpr int kRuns = SuperBlocks(kType);
+  constexpr int kHead = grouped::HeadBytes(kType);
+  for (int64_t block = 0; block < k / BlockElements(kType); ++block) {
+    const std::byte* from = rows + block * BlockBytes(kType);
+    std::byte* const head = panel + (SuperBytes(kType) > 0 ? SuperOffset(kType, kRuns * block)
+                                                           : BlockOffset(kType, block));
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const std::byte* const own = from + lane * stride;
+      std::memcpy(head + 4 * lane, own, 4);
+      if (kType == DType::kF4_16) std::memcpy(head + kVector + 4 * lane, own + 4, 4);
+      if (grouped::HasZero(kType)) head[kVector + lane] = own[4];
+    }
+    for (int run = 0; run < kRuns; ++run) {
+      std::byte* const to = panel + BlockOffset(kType, block * kRuns + run) + ScaleBytes(kType);
+      const std::byte* const codes = from + kHead + run * grouped::RunBytes(kType);
+      if (grouped::HasNibbles(kType)) {
+        PutNibbles(codes, stride, to);
+      } else {
+        PutWords(codes, stride, 8, to);
+      }
+    }
+  }
+}
+
+void PackQ8(const std::byte* rows, int64_t stride, int64_t k, std::byte* panel) {
+  for (int64_t block = 0; block < k / BlockElements(DType::kQ8_0); ++block) {
+    const std::byte* from = rows + block * BlockBytes(DType::kQ8_0);
+    std::byte* const to = panel + BlockOffset(DType::kQ8_0, block);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      std::memcpy(to + 2 * lane, from + lane * stride, 2);
+    }
+    PutWords(from + 2, stride, 8, to + ScaleBytes(DType::kQ8_0));
+  }
+}
+
+// Words hold two k: their halves go to a vector of 32 bytes each.
+void PackHalves(const std::byte* rows, int64_t stride, int64_t k, std::byte* panel) {
+  const auto low = [](__m128i words) { return _mm_srai_epi32(_mm_slli_epi32(words, 16), 16); };
+  const auto high = [](__m128i words) { return _mm_srai_epi32(words, 16); };
+  for (int64_t i = 0; i < k; i += 8) {
+    for (int quad = 0; quad < kQuads; quad += 2) {
+      Square first = Square::Read(rows + 4 * quad * stride + 2 * i, stride);
+      Square second = Square::Read(rows + 4 * (quad + 1) * stride + 2 * i, stride);
+      first.Turn();
+      second.Turn();
+      for (int word = 0; word < 4; ++word) {
+        const __m128i a = first.rows[word];
+        const __m128i b = second.rows[word];
+        std::byte* const to = panel + (i + 2 * word) * (kVector / 2) + 8 * quad;
+        Store(to, _mm_packs_epi32(low(a), low(b)));
+        Store(to + kVector / 2, _mm_packs_epi32(high(a), high(b)));
+      }
+    }
+  }
+}
+
+bool PackFloats(DType type, const std::byte* rows, int64_t stride, int64_t k, std::byte* panel) {
+  const int64_t words = k * BlockBytes(type) / 4;
+  if (k * BlockBytes(type) % 16 != 0) return false;
+  if (type == DType::kF16) {
+    PackHalves(rows, stride, k, panel);
+  } else {
+    PutWords(rows, stride, words, panel);
+  }
+  return true;
+}
+
+}  // namespace
+
+bool PackWholePanel(DType type, const std::byte* rows, int64_t stride, int64_t k,
+                    std::byte* panel) {
+  switch (type) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+      return PackFloats(type, rows, stride, k, panel);
+    case DType::kQ8_0:
+      PackQ8(rows, stride, k, panel);
+      return true;
+#define QUIRE_GROUPED(name)                           \
+  case DType::name:                                   \
+    PackGrouped<DType::name>(rows, stride, k, panel); \
+    return true
+      QUIRE_GROUPED(kG4);
+      QUIRE_GROUPED(kG4_128);
+      QUIRE_GROUPED(kG8);
+      QUIRE_GROUPED(kF8);
+      QUIRE_GROUPED(kF4_16);
+      QUIRE_GROUPED(kNF4);
+      QUIRE_GROUPED(kFP4);
+#undef QUIRE_GROUPED
+    default:
+      return false;
+  }
+}
+
+}  // namespace quire::kernels::cpu
