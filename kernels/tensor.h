@@ -3,11 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "kernels/activation_rounding.h"
 
 namespace quire::kernels {
+
+class RowWriter;  // row_writer.h
 
 // The types that weights may have. Quantised ones are GGUF's block formats as in a file, and the
 // normal form of other checkpoints (grouped_blocks.h): rows are cut along K into blocks of
@@ -167,17 +168,6 @@ constexpr const char* DTypeName(DType type) {
       "TQ1_0",  "TQ2_0", "Q1_0",  "Q2_0",   "NVFP4",   "F4_16",  "NF4",   "FP4"};
   return kNames[static_cast<int>(type)];
 }
-
-// Writes rows of a matrix at the time when a backend packs them, so that no memory holds all of
-// them. Any thread may call it, several at a time.
-class RowWriter {
- public:
-  virtual ~RowWriter() = default;
-  // Rows first … first + count − 1 of its source, end to end in the source's type.
-  virtual void Write(int64_t first, int64_t count, std::byte* to) const = 0;
-  // Bytes of a file that are not read again once these rows have been written, and all before them.
-  virtual std::span<const std::byte> BytesBehind(int64_t first, int64_t count) const = 0;
-};
 
 // A matrix [rows, cols] of a model file, row-major, cols = K a multiple of BlockElements(type); a
 // vector is [1, cols]. The memory belongs to the mapped file and may be dropped once a backend has

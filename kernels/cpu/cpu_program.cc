@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/cpu/int8_form.h"
+#include "kernels/row_writer.h"
 
 namespace quire::kernels::cpu {
 namespace {

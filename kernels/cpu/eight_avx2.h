@@ -13,6 +13,17 @@ namespace quire::kernels::cpu {
   return _mm256_blendv_ps(first, second, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
 }
 
+// bfloat16 in the low half of each lane: the nearest even one, NaN stays NaN.
+[[gnu::always_inline]] inline __m256i RoundEightToBFloat(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i top = _mm256_srli_epi32(bits, 16);
+  const __m256i odd = _mm256_and_si256(top, _mm256_set1_epi32(1));
+  const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  const __m256i quiet = _mm256_or_si256(top, _mm256_set1_epi32(0x40));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(_mm256_srli_epi32(sum, 16), quiet, nan);
+}
+
 // Byte kByte of each lane at its top, zeros below.
 template <int kByte>
 [[gnu::always_inline]] inline __m256i ByteToTopOfEight(__m256i lanes) {

@@ -9,6 +9,7 @@
 #include "kernels/gguf_blocks.h"
 #include "kernels/grid_blocks.h"
 #include "kernels/grouped_blocks.h"
+#include "kernels/row_writer.h"
 
 namespace quire::kernels::cpu {
 namespace {

@@ -135,7 +135,6 @@ struct Vec16Avx2 {
     return QUIRE_SHIFT(_mm256_srli_epi32, kBits);
   }
   QUIRE_INLINE I ShiftRightSigned(I a, int bits) { return QUIRE_SHIFT(_mm256_srai_epi32, bits); }
-  // By words of 16 bits.
   template <int kBits>
   QUIRE_INLINE I ShiftLeftWords(I a) {
     return QUIRE_SHIFT(_mm256_slli_epi16, kBits);
@@ -186,19 +185,11 @@ struct Vec16Avx2 {
     _mm_storeu_si128(to, _mm256_cvtps_ph(x.low, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128(to + 1, _mm256_cvtps_ph(x.high, _MM_FROUND_TO_NEAREST_INT));
   }
-  QUIRE_INLINE __m256i RoundToBFloat(__m256 x) {
-    const __m256i bits = _mm256_castps_si256(x);
-    const __m256i top = _mm256_srli_epi32(bits, 16);
-    const __m256i odd = _mm256_and_si256(top, _mm256_set1_epi32(1));
-    const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-    const __m256i quiet = _mm256_or_si256(top, _mm256_set1_epi32(0x40));
-    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    return _mm256_blendv_epi8(_mm256_srli_epi32(sum, 16), quiet, nan);
-  }
   // To the nearest even; NaN stays NaN.
   QUIRE_INLINE void StoreBFloat(std::byte* p, F x) {
     // Packing works within halves of 128 bits; the permutation puts the four quarters in order.
-    const __m256i words = _mm256_packus_epi32(RoundToBFloat(x.low), RoundToBFloat(x.high));
+    const __m256i words =
+        _mm256_packus_epi32(RoundEightToBFloat(x.low), RoundEightToBFloat(x.high));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, 0xd8));
   }
 #undef QUIRE_BOTH

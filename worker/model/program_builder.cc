@@ -299,11 +299,12 @@ WeightId ProgramBuilder::Matrix(std::initializer_list<Stack> stacks, int64_t col
                                 const Place& place, Range kept) {
   kernels::Weight weight;
   weight.cols = kept.count < 0 ? cols : kept.count;
-  const std::vector<Stack> unfused = Unfused(stacks, place, files_.is_gguf());
+  std::vector<Stack> unfused = Unfused(stacks, place, files_.is_gguf());
   const bool ordered = ShareOrder(unfused, cols, place, kept);
-  for (const Stack& stack : unfused) {
+  for (Stack& stack : unfused) {
+    stack.ordered = ordered;
     if (!status_.ok()) return kernels::kNoId;
-    if (AddQuantised(stack, cols, place, kept, ordered, weight)) continue;
+    if (AddQuantised(stack, cols, place, kept, weight)) continue;
     AddRows(stack, cols, place, kept, weight);
   }
   if (!status_.ok()) return kernels::kNoId;

@@ -43,6 +43,7 @@ class ProgramBuilder {
     Part part;
     int64_t rows;
     Range kept = {};
+    bool ordered = false;  // its columns are in the order of their groups
   };
   // The columns in `kept` of the parts' `cols` columns.
   kernels::WeightId Matrix(std::initializer_list<Stack> stacks, int64_t cols,
@@ -153,7 +154,7 @@ class ProgramBuilder {
   bool AddFused(const Stack& stack, int64_t cols, const Place& place, Range kept,
                 kernels::Weight& weight);
   // The rows of a stack where the checkpoint quantises them. False: it does not.
-  bool AddQuantised(const Stack& stack, int64_t cols, const Place& place, Range kept, bool ordered,
+  bool AddQuantised(const Stack& stack, int64_t cols, const Place& place, Range kept,
                     kernels::Weight& weight);
   // Whether columns may be in the order of their groups: the same one in all stacks.
   bool ShareOrder(const std::vector<Stack>& stacks, int64_t cols, const Place& place, Range kept);

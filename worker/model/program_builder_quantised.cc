@@ -45,7 +45,7 @@ bool ProgramBuilder::ShareOrder(const std::vector<Stack>& stacks, int64_t cols, 
 }
 
 bool ProgramBuilder::AddQuantised(const Stack& stack, int64_t cols, const Place& place, Range kept,
-                                  bool ordered, kernels::Weight& weight) {
+                                  kernels::Weight& weight) {
   std::optional<load::QuantisedMatrix> quantised =
       FindQuantised(stack.part, place, stack.rows, cols);
   if (!quantised.has_value()) return !status_.ok();
@@ -56,7 +56,7 @@ bool ProgramBuilder::AddQuantised(const Stack& stack, int64_t cols, const Place&
                      "served, use a checkpoint in floats or a GGUF file")));
     return true;
   }
-  if (ordered) quantised->OrderByGroups();
+  if (stack.ordered) quantised->OrderByGroups();
   const load::QuantisedMatrix::Slice slice{stack.kept.begin,
                                            stack.kept.count < 0 ? stack.rows : stack.kept.count,
                                            kept.begin, weight.cols};

@@ -16,7 +16,7 @@ WeightId ProgramBuilder::Runs(const std::vector<Stack>& runs, int64_t cols, cons
   weight.cols = cols;
   for (const Stack& run : runs) {
     if (!status_.ok()) return kernels::kNoId;
-    if (AddQuantised(run, cols, place, {}, /*ordered=*/false, weight)) continue;
+    if (AddQuantised(run, cols, place, {}, weight)) continue;
     AddRows(run, cols, place, {}, weight);
   }
   if (!status_.ok()) return kernels::kNoId;

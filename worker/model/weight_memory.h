@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/row_writer.h"
 #include "kernels/tensor.h"
 #include "worker/load/quantised_matrix.h"
 
