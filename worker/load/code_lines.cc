@@ -77,6 +77,11 @@ void CodeLines::Read32(int64_t line, int64_t first, uint8_t* codes) const {
 }
 
 void CodeLines::Read(int64_t line, int64_t first, int64_t count, uint8_t* read) const {
+  if (bits == 8 && word_stride == 1) {
+    std::memcpy(read, tensor->bytes.data() + line * line_stride * word_bytes + first,
+                static_cast<size_t>(count));
+    return;
+  }
   const int64_t end = first + count;
   for (int64_t at = first; at < end;) {
     if (!interleaved && at % 32 == 0 && end - at >= 32) {
@@ -85,6 +90,20 @@ void CodeLines::Read(int64_t line, int64_t first, int64_t count, uint8_t* read) 
     } else {
       read[at - first] = static_cast<uint8_t>(At(line, at));
       ++at;
+    }
+  }
+}
+
+// Words of one place lie side by side, so that a few lines share what the cache holds.
+void CodeLines::ReadLines(int64_t line, int64_t lines, int64_t count, uint8_t* read) const {
+  QUIRE_CHECK(HasNibbleColumns() && count % 8 == 0);
+  for (int64_t i = 0; i < count; i += 8) {
+    for (int64_t j = 0; j < lines; ++j) {
+      uint64_t codes = Word(line + j, i / 8);
+      codes = (codes | codes << 16) & 0x0000ffff0000ffffu;
+      codes = (codes | codes << 8) & 0x00ff00ff00ff00ffu;
+      codes = (codes | codes << 4) & 0x0f0f0f0f0f0f0f0fu;
+      std::memcpy(read + j * count + i, &codes, sizeof(codes));
     }
   }
 }

@@ -38,6 +38,12 @@ struct CodeLines {
   uint32_t At(int64_t line, int64_t element) const;
   // `count` codes of one line from `first` on.
   void Read(int64_t line, int64_t first, int64_t count, uint8_t* codes) const;
+  // Whether words of four bytes hold eight codes each, and those of one place lie side by side.
+  bool HasNibbleColumns() const {
+    return bits == 4 && word_bytes == 4 && word_stride != 1 && !interleaved && !high_first;
+  }
+  // The first `count` codes, a multiple of 8, of some lines end to end. Requires HasNibbleColumns.
+  void ReadLines(int64_t line, int64_t lines, int64_t count, uint8_t* codes) const;
   // Eight codes from `first`, a multiple of 8, of 4 bits each that are interleaved.
   void Read8(int64_t line, int64_t first, uint8_t (&codes)[8]) const;
 

@@ -34,7 +34,10 @@ void PutRun(DType form, const uint8_t* codes, int run, std::byte* block) {
 void QuantisedMatrix::ReadRows(const Slice& slice, uint8_t* read) const {
   const int64_t count = slice.rows * slice.cols;
   QUIRE_CHECK(slice.rows <= kRowsAtOnce && slice.row + slice.rows <= rows);
-  if (!lines_are_inputs) {
+  const bool whole = slice.cols == cols && cols % 8 == 0;
+  if (!lines_are_inputs && !flat && whole && codes.HasNibbleColumns()) {
+    codes.ReadLines(slice.row, slice.rows, slice.cols, read);
+  } else if (!lines_are_inputs) {
     for (int64_t i = 0; i < slice.rows; ++i) {
       const int64_t row = slice.row + i;
       codes.Read(flat ? 0 : row, flat ? row * cols + slice.col : slice.col, slice.cols,
