@@ -74,6 +74,13 @@ class LoadedProgram {
   // Waits for the oldest step in flight and returns its samples: as many as it was launched with.
   virtual void Collect(std::span<SampleOutput> /*outputs*/) { std::abort(); }
 
+  // The rows of StepProgram::features of the step that Run has computed, one for each token.
+  // Requires: the program has features; a device that shows none refuses such a program.
+  virtual FeatureRows Features() const { std::abort(); }
+  // What the program's EmbedOp writes for these tokens, at most max_tokens of them; Features stay.
+  // Requires: a table and no positions, on a device that shows features.
+  virtual FeatureRows Embed(std::span<const int32_t> /*tokens*/) { std::abort(); }
+
   // For tests: also copies the logits of the sampled rows, [samples, ids of this rank].
   virtual void RunWithLogits(const StepBatch& batch, std::span<float> logits) = 0;
 

@@ -225,6 +225,17 @@ class OpChecker {
     Same(Width(op.in), LinearOp::IsGated(op.activation) ? 2 * width : width, "width of in");
     SameRows(op.in, op.out);
   }
+  void operator()(const CopyOp& op) {
+    if (op.column < 0 || op.column + Width(op.in) > Width(op.out)) Complain("it ends after out");
+    SameRows(op.in, op.out);
+  }
+  void operator()(const InputOp& op) {
+    if (op.column < 0 || op.column + Width(op.out) > program_.input_width) {
+      Complain("it ends after the inputs, which are " + std::to_string(program_.input_width) +
+               " wide");
+    }
+    Rows(op.out, false);
+  }
   void operator()(const GateOp& op) {
     Same(Width(op.out), Width(op.in), "width of in and out");
     Same(Width(op.gate), Width(op.in), "width of the gate");
@@ -352,7 +363,7 @@ const char* OpName(const Op& op) {
       "gather_rows",  "logits",     "sample",        "all_reduce",  "moe",
       "head_squares", "slice_gate", "latent_append", "head_linear", "latent_attention",
       "causal_conv",  "recurrence", "gated_norm",    "gate",        "lora",
-      "activate"};
+      "activate",     "copy",       "input"};
   return kNames[op.index()];
 }
 
@@ -360,6 +371,11 @@ std::string CheckProgram(const StepProgram& program) {
   if (program.ranks < 1 || program.rank < 0 || program.rank >= program.ranks) {
     return "rank " + std::to_string(program.rank) + " of " + std::to_string(program.ranks) +
            " does not exist";
+  }
+  if (program.features != kNoId) {
+    const auto count = static_cast<BufferId>(program.buffers.size());
+    if (program.features < 0 || program.features >= count) return "features do not exist";
+    if (program.buffers[program.features].sampled_rows_only) return "features are of all tokens";
   }
   for (size_t i = 0; i < program.ops.size(); ++i) {
     std::string error;

@@ -70,6 +70,8 @@ struct StepBatch {
   // Called on the thread that runs or launches the step, when all that comes before the sampling
   // has been computed or queued, and before sample_rows are read. May be null.
   LateMasks* late_masks = nullptr;
+  // [tokens][StepProgram::input_width] what InputOps read; empty where the program has none.
+  std::span<const float> inputs = {};
 };
 
 }  // namespace quire::kernels

@@ -21,6 +21,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/attention_ops.h"
+#include "kernels/feature_ops.h"
 #include "kernels/kv_layout.h"
 #include "kernels/latent_ops.h"
 #include "kernels/lora_ops.h"
@@ -147,7 +148,7 @@ struct MoeOp {
 using Op = std::variant<EmbedOp, NormOp, LinearOp, RopeAppendOp, AttentionOp, GatherRowsOp,
                         LogitsOp, SampleOp, AllReduceOp, MoeOp, HeadSquaresOp, SliceGateOp,
                         LatentAppendOp, HeadLinearOp, LatentAttentionOp, CausalConvOp, RecurrenceOp,
-                        GatedNormOp, GateOp, LoraOp, ActivateOp>;
+                        GatedNormOp, GateOp, LoraOp, ActivateOp, CopyOp, InputOp>;
 
 // Rotation angles: position p turns pair i by p * inverse_frequency[i]; cos and sin are multiplied
 // by attention_factor. Pairs are (i, i + rotary_dim / 2) ("NeoX" order). rotary_dim ≤ head_dim.
@@ -170,7 +171,7 @@ struct StepProgram {
   // Round the inputs of weights as a checkpoint asks (WeightSource::rounding), where a backend
   // decides that by program. A CPU's class of numerics does so by itself.
   bool round_activations = false;
-  // Keep what makes greedy rows of the head cheaper beside it, where the backend has such a thing.
+  // Keep what makes greedy rows of the head cheaper beside it, where the backend can.
   bool screen_head = true;
   std::vector<Buffer> buffers;
   std::vector<Rope> ropes;
@@ -182,7 +183,9 @@ struct StepProgram {
   int kv_heads = 0;                      // of this rank
   int head_dim = 0;
   KvHeads full;  // of layers with full attention, where those with a window have other heads
-  bool latents = false;  // pages hold latents of head_dim elements; kv_heads is 1
+  bool latents = false;       // pages hold latents of head_dim elements; kv_heads is 1
+  BufferId features = kNoId;  // of all tokens: what LoadedProgram::Features shows
+  int input_width = 0;        // of StepBatch::inputs; 0: no op reads them
   std::vector<Op> ops;
 };
 

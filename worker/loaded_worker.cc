@@ -17,6 +17,7 @@
 #include "worker/device/linked_device.h"
 #include "worker/find_device.h"
 #include "worker/load/memory_plan.h"
+#include "worker/load_log.h"
 #include "worker/progress_printer.h"
 #include "worker/rank_programs.h"
 #include "worker/runner/cpu_runner.h"
@@ -93,7 +94,6 @@ class WorkerLoader::Steps {
   // Ranks that share one memory: the plan is the share of one.
   int RanksHere() const { return device_.gpus.empty() ? config_.tensor_parallel_size : 1; }
   void SayPlan() const;
-  void SayWeightForms() const;
   StepLimits Limits() const;
 
   const WorkerConfig& config_;
@@ -126,6 +126,13 @@ absl::Status WorkerLoader::Steps::OpenModel() {
   load.float_type = FloatTypeOf(config_);
   load.max_model_len = config_.max_model_len;
   load.rank.adapters = MaxLoras(config_) > 0;
+  QUIRE_ASSIGN_OR_RETURN(speculation_, ParseSpeculation(config_.speculative_config));
+  if (speculation_.HasHead()) {
+    QUIRE_ASSIGN_OR_RETURN(worker_->draft_head, DraftHeadSetup::Open(config_, speculation_));
+    load.features = [head = worker_->draft_head.get()](const load::ModelConfig& config) {
+      return head->Features(config);
+    };
+  }
   QUIRE_ASSIGN_OR_RETURN(load.chat_template, ChatTemplateOf(config_.chat_template));
   absl::StatusOr<std::unique_ptr<model::Model>> model = model::LoadModel(config_.model, load);
   if (!model.ok()) return Annotate(model.status(), "--model");
@@ -148,11 +155,13 @@ absl::Status WorkerLoader::Steps::CutModel() {
 }
 
 absl::Status WorkerLoader::Steps::OpenDrafts() {
-  QUIRE_ASSIGN_OR_RETURN(speculation_, ParseSpeculation(config_.speculative_config));
   if (speculation_.num_speculative_tokens > 0 && !worker_->model->program.states.empty()) {
     return InvalidArgument("--speculative-config: " + config_.model +
                            " has recurrent layers, whose states cannot step back behind a rejected "
                            "draft; leave the flag out");
+  }
+  if (worker_->draft_head != nullptr) {
+    QUIRE_RETURN_IF_ERROR(worker_->draft_head->Attach(*worker_->model, *worker_->backend));
   }
   if (!speculation_.HasModel()) return absl::OkStatus();
   QUIRE_ASSIGN_OR_RETURN(
@@ -194,6 +203,10 @@ load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
     request.draft_bytes_per_page =
         worker_->draft_model->BytesPerPage(program_options_.kv) / RanksHere();
   }
+  if (worker_->draft_head != nullptr) {
+    request.draft_bytes = worker_->draft_head->FixedBytes();
+    request.draft_bytes_per_page = worker_->draft_head->BytesPerPage();
+  }
   request.kv = program_options_.kv;
   request.on_gpu = !device_.gpus.empty();
   request.max_num_seqs = config_.engine.max_num_seqs;
@@ -215,6 +228,9 @@ absl::Status WorkerLoader::Steps::PlanMemory() {
   program_options_.max_positions = max_model_len_;
   if (const std::string why = worker_->backend->Refusal(program, program_options_); !why.empty()) {
     return InvalidArgument("--model: this device does not run it: " + why);
+  }
+  if (worker_->draft_head != nullptr) {
+    QUIRE_RETURN_IF_ERROR(worker_->draft_head->Follow(program_options_.kv));
   }
   load::MemoryRequest request = MakeMemoryRequest();
   absl::StatusOr<load::MemoryPlan> plan = load::PlanMemory(request);
@@ -247,7 +263,7 @@ void WorkerLoader::Steps::SayPlan() const {
       {{"path", config_.model}, {"family", model.config.family}, {"model_id", model.model_id}});
   const std::string warning = ChatWarning(model.bundle);
   if (!warning.empty()) log_.Warning(warning, {});
-  SayWeightForms();
+  LogWeightForms({config_, model, *worker_->backend, RoundedActivations()}, log_);
   if (config_.max_model_len == 0 && max_model_len_ < model.program.max_positions) {
     log_.Warning("the model's whole context does not fit in memory",
                  {{"context", model.program.max_positions}, {"max_model_len", max_model_len_}});
@@ -263,36 +279,7 @@ void WorkerLoader::Steps::SayPlan() const {
     std::fprintf(stderr, "%s\n", load::MemoryPlanText(plan, memory_request_).c_str());
     return;
   }
-  log_.Info("memory plan", {{"usable_bytes", plan.usable_bytes},
-                            {"limited_by_cgroup", plan.limited_by_cgroup},
-                            {"weight_bytes", plan.weight_bytes},
-                            {"workspace_bytes", plan.workspace_bytes},
-                            {"adapter_bytes", plan.adapter_bytes},
-                            {"draft_bytes", plan.draft_bytes},
-                            {"kv_bytes", plan.kv_bytes},
-                            {"constraint_bytes", plan.constraint_bytes},
-                            {"free_bytes", plan.free_bytes},
-                            {"pages", plan.page_count},
-                            {"max_model_len", max_model_len_}});
-}
-
-// Which quantised weights the device keeps quantised: expanding them takes memory and time.
-void WorkerLoader::Steps::SayWeightForms() const {
-  if (const std::string text = model::QuantisationText(*worker_->model, RoundedActivations());
-      !text.empty()) {
-    log_.Info(worker_->model->files->is_gguf() ? "GGUF file" : "quantised checkpoint",
-              {{"format", text}});
-  }
-  const kernels::WeightForms forms = worker_->backend->FormsOfWeights(worker_->model->program);
-  if (forms.expanded > 0) {
-    log_.Info(
-        "quantised weights",
-        {{"kept", forms.quantised}, {"expanded", forms.expanded}, {"why", forms.expanded_why}});
-  } else if (forms.quantised > 0) {
-    log_.Info("quantised weights", {{"kept", forms.quantised}, {"expanded", 0}});
-  } else if (config_.dequantize_weights) {
-    log_.Info("--dequantize-weights: the model has no quantised weights", {});
-  }
+  LogMemoryPlan(plan, max_model_len_, log_);
 }
 
 StepLimits WorkerLoader::Steps::Limits() const {
@@ -392,6 +379,9 @@ absl::Status WorkerLoader::Steps::LoadWeights() {
     model->ReleaseSource(data, bytes);
   };
   QUIRE_RETURN_IF_ERROR(worker_->model->FillWeights(worker_->backend->TakesRowWriters()));
+  if (worker_->draft_head != nullptr) {
+    QUIRE_RETURN_IF_ERROR(worker_->draft_head->Load(program_options_.page_count));
+  }
   worker_->program = worker_->backend->Load(worker_->model->program, program_options_);
   QUIRE_ASSIGN_OR_RETURN(worker_->adapters,
                          LoadAdapters(config_, worker_->model->program, *worker_->program));
@@ -400,6 +390,12 @@ absl::Status WorkerLoader::Steps::LoadWeights() {
   runner.limits = Limits();
   runner.masks = worker_->masks.get();
   runner.now_us = [&clock = clock_] { return clock.Now(); };
+  if (worker_->draft_head != nullptr) {
+    auto drafter =
+        worker_->draft_head->MakeDrafter(*worker_->program, max_model_len_, clock_, metrics_);
+    runner.observer = drafter.get();
+    worker_->drafter = std::move(drafter);
+  }
   worker_->runner = std::make_unique<CpuRunner>(*worker_->program, std::move(runner));
   return absl::OkStatus();
 }
@@ -427,6 +423,7 @@ absl::Status WorkerLoader::Steps::BuildEngine() {
   engine.adapter_metrics = worker_->adapter_metrics.get();
   DraftRunner second;
   if (worker_->draft_model != nullptr) second = worker_->draft_model->MakeRunner(metrics_);
+  second.head = std::move(worker_->drafter);
   worker_->drafter = MakeDrafter(speculation_, std::move(second));
   engine.drafter = worker_->drafter.get();
   engine.max_drafts = speculation_.num_speculative_tokens;

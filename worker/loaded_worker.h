@@ -25,6 +25,7 @@
 #include "worker/draft_setup.h"
 #include "worker/engine/adapter_metrics.h"
 #include "worker/engine/engine.h"
+#include "worker/head_setup.h"
 #include "worker/load/memory_plan.h"
 #include "worker/model/model.h"
 #include "worker/plan_report.h"
@@ -52,12 +53,13 @@ struct LoadedWorker {
   std::unique_ptr<RankHost> rank_host;            // with a group of ranks
   std::shared_ptr<SharedVocabulary> vocabulary;   // of constraints; null: none are served
   std::unique_ptr<MaskPool> masks;                // the same
+  std::unique_ptr<DraftModel> draft_model;        // null: there is none
+  std::unique_ptr<DraftHeadSetup> draft_head;     // the same
   std::unique_ptr<Runner> runner;
   RankGroup* ranks = nullptr;  // the runner, when it is a group
   std::unique_ptr<EngineMetrics> metrics;
   std::unique_ptr<AdapterMetrics> adapter_metrics;
-  std::unique_ptr<DraftModel> draft_model;  // null: there is none
-  std::unique_ptr<Drafter> drafter;         // null: nothing is drafted
+  std::unique_ptr<Drafter> drafter;  // null: nothing is drafted
   std::unique_ptr<Engine> engine;
   WorkerHello hello;  // epoch and worker_id are main's
   ModelMakeup makeup;

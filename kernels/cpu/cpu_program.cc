@@ -235,6 +235,7 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
       ropes_(program.ropes),
       states_(program.states),
       buffer_infos_(program.buffers),
+      features_(program.features),
       vocab_size_(program.vocab_size),
       vocabulary_(VocabularyOf(program)),
       communicator_(program.ranks > 1 ? options.communicator : nullptr),

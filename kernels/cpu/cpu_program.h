@@ -37,6 +37,8 @@ class CpuProgram final : public LoadedProgram {
   void RunWithLogits(const StepBatch& batch, std::span<float> logits) override {
     Execute(batch, logits);
   }
+  FeatureRows Features() const override;
+  FeatureRows Embed(std::span<const int32_t> tokens) override;
   std::shared_ptr<const AdapterWeights> PackAdapter(const Adapter& adapter) const override;
   void SetAdapter(int slot, std::shared_ptr<const AdapterWeights> adapter) override;
   void PoisonPage(int32_t page) override;
@@ -99,6 +101,8 @@ class CpuProgram final : public LoadedProgram {
   void RunOp(const GateOp& op);
   void RunOp(const LoraOp& op);
   void RunOp(const ActivateOp& op);
+  void RunOp(const CopyOp& op);
+  void RunOp(const InputOp& op);
 
   void RunLinear(LinearJob& job);
   void QuantiseRows(const KernelTable& kernels, LinearJob& job);
@@ -150,6 +154,7 @@ class CpuProgram final : public LoadedProgram {
   std::vector<Rope> ropes_;
   std::vector<StateShape> states_;
   std::vector<Buffer> buffer_infos_;
+  BufferId features_ = kNoId;
   int vocab_size_ = 0;
   VocabularySlice vocabulary_;            // this rank's
   Communicator* communicator_ = nullptr;  // absent with one rank
@@ -185,10 +190,6 @@ class CpuProgram final : public LoadedProgram {
   std::vector<AttentionTask> attention_tasks_;
   MoeWorkspace moe_;
   JobGroup group_;
-  struct AdapterRun {  // neighbouring tokens of the step with one adapter
-    const PackedAdapter* adapter;
-    int begin, end;
-  };
   std::vector<std::shared_ptr<const PackedAdapter>> adapters_;  // by slot
   std::vector<AdapterRun> adapter_runs_;
   int64_t lora_rank_stride_ = 0;

@@ -24,6 +24,13 @@ struct PackedAdapter final : AdapterWeights {
   Pages memory;
 };
 
+// Neighbouring tokens of a step with one adapter.
+struct AdapterRun {
+  const PackedAdapter* adapter;
+  int begin;
+  int end;
+};
+
 // Any thread. The matrices' ranks are at least 1.
 std::shared_ptr<const PackedAdapter> PackAdapter(const Adapter& adapter);
 

@@ -25,6 +25,10 @@ class DoubleModel {
   explicit DoubleModel(const StepProgram& program, KvType kv = KvType::kF32);
   // The inputs of products with quantised weights become what int8 activations are.
   void QuantiseInputs() { quantise_inputs_ = true; }
+  // [tokens][input_width] what InputOps read; they outlive the model.
+  void SetInputs(std::span<const float> inputs) { inputs_ = inputs; }
+  // A buffer as the last Run has left it, [tokens][width].
+  const std::vector<std::vector<double>>& BufferRows(BufferId id) const { return buffers_[id]; }
   // That all tokens have; it outlives the model.
   void SetAdapter(const Adapter& adapter) { adapter_ = &adapter; }
 
@@ -55,6 +59,8 @@ class DoubleModel {
   void Apply(const GateOp& op);
   void Apply(const LoraOp& op);
   void Apply(const ActivateOp& op);
+  void Apply(const CopyOp& op);
+  void Apply(const InputOp& op);
 
   void NormHead(const RopeAppendOp& op, int head, size_t token, std::vector<double>& x) const;
   const std::vector<double>& Vector(WeightId id) const { return weights_[id][0]; }
@@ -64,6 +70,7 @@ class DoubleModel {
   const KvType kv_;
   bool quantise_inputs_ = false;
   const Adapter* adapter_ = nullptr;
+  std::span<const float> inputs_;
   std::vector<Rows> weights_;  // by weight, vectors flattened to one row
   std::vector<Rows> buffers_;
   std::vector<Rows> keys_and_values_;  // by layer and token: all heads' keys, then their values

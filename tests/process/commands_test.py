@@ -220,7 +220,7 @@ def test_plan_tells_what_fits_and_what_would():
     expect(code == 0, err)
     both = json.loads(out)
     shown = quire("plan", DEMO, "--enable-lora", f"--speculative-config={drafts}")[1]
-    expect("adapters" in shown and "of a draft model and its pages" in shown, shown)
+    expect("adapters" in shown and "what drafts, and its pages" in shown, shown)
     expect(sum(both[p] for p in parts) == 64 << 20, both)
     expect(both["draft_bytes"] == both["weight_bytes"] + both["workspace_bytes"] + both["kv_bytes"], f"the same model twice: {both}")
     for model, what in (("/nope", "no such model"), (str(DEMO / "README.md"), "GGUF")):

@@ -40,6 +40,8 @@ class Drafter {
   virtual void Forget(uint64_t sequence) = 0;
   // Whether it looks at DraftRow::prediction: routers send predictions to such workers alone.
   virtual bool UsesPredictions() const { return false; }
+  // Whether it reads each step of the target, and the token behind each that a step computes.
+  virtual bool ReadsSteps() const { return false; }
   // Sequences so far that gave up what the drafter holds for them, because others needed the room.
   virtual uint64_t Evictions() const { return 0; }
   // Microseconds of the engine's thread that a drafted token takes, about.

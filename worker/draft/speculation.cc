@@ -67,6 +67,37 @@ absl::Status ReadModel(const json::Object& object, Speculation& to) {
   return ReadCount(object, kRanksKey, 1, ranks);
 }
 
+// The folder of a head.
+absl::Status ReadHead(const json::Object& object, Speculation& to) {
+  const json::Value* model = json::Find(object, kModelKey);
+  if (model == nullptr) {
+    return InvalidArgument(std::string(kModelKey) +
+                           ": is missing; give the folder of the draft head, with config.json and "
+                           "*.safetensors");
+  }
+  QUIRE_ASSIGN_OR_RETURN(const std::string_view path, json::AsString(*model, kModelKey));
+  if (path.empty()) return InvalidArgument(std::string(kModelKey) + ": must not be empty");
+  to.model = std::string(path);
+  int32_t ranks = 1;
+  return ReadCount(object, kRanksKey, 1, ranks);
+}
+
+absl::Status ReadMedusa(const json::Object& object, Speculation& to) {
+  to.head = HeadMethod::kMedusa;
+  return ReadHead(object, to);
+}
+
+absl::Status ReadEagle3(const json::Object& object, Speculation& to) {
+  to.head = HeadMethod::kEagle3;
+  return ReadHead(object, to);
+}
+
+absl::Status ReadMtp(const json::Object& object, Speculation& to) {
+  to.head = HeadMethod::kMtp;
+  int32_t ranks = 1;
+  return ReadCount(object, kRanksKey, 1, ranks);
+}
+
 absl::Status ReadSkipped(const json::Object& object, Speculation& to) {
   const json::Value* found = json::Find(object, kSkippedKey);
   if (found == nullptr) {
@@ -93,6 +124,10 @@ std::unique_ptr<Drafter> MakeModelDrafter(const Speculation& /*speculation*/, Dr
   return std::make_unique<ModelDrafter>(std::move(second.options), *second.runner);
 }
 
+std::unique_ptr<Drafter> TakeHead(const Speculation& /*speculation*/, DraftRunner second) {
+  return std::move(second.head);
+}
+
 struct Method {
   std::string_view name;
   std::span<const std::string_view> keys;  // besides those that all have
@@ -103,6 +138,7 @@ struct Method {
 constexpr std::string_view kNgramKeys[] = {kLookupMinKey, kLookupMaxKey};
 constexpr std::string_view kModelKeys[] = {kModelKey, kRanksKey};
 constexpr std::string_view kSkipKeys[] = {kSkippedKey};
+constexpr std::string_view kMtpKeys[] = {kRanksKey};
 
 constexpr Method kMethods[] = {
     {"ngram", kNgramKeys, ReadNgram,
@@ -111,6 +147,9 @@ constexpr Method kMethods[] = {
      }},
     {"draft_model", kModelKeys, ReadModel, MakeModelDrafter},
     {"layer_skip", kSkipKeys, ReadSkipped, MakeModelDrafter},
+    {"medusa", kModelKeys, ReadMedusa, TakeHead},
+    {"eagle3", kModelKeys, ReadEagle3, TakeHead},
+    {"mtp", kMtpKeys, ReadMtp, TakeHead},
 };
 
 const Method* FindMethod(std::string_view name) {
@@ -176,6 +215,7 @@ std::unique_ptr<Drafter> MakeDrafter(const Speculation& speculation, DraftRunner
   const Method* method = FindMethod(speculation.method);
   QUIRE_CHECK(method != nullptr);
   QUIRE_CHECK(speculation.HasModel() == (second.runner != nullptr));
+  QUIRE_CHECK(speculation.HasHead() == (second.head != nullptr));
   return method->make(speculation, std::move(second));
 }
 

@@ -17,6 +17,9 @@
 
 namespace quire {
 
+// A head that reads the target's hidden states.
+enum class HeadMethod : uint8_t { kNone, kMedusa, kEagle3, kMtp };
+
 struct Speculation {
   std::string method;                  // empty: nothing is drafted
   int32_t num_speculative_tokens = 0;  // at most, for a row in a step
@@ -24,19 +27,23 @@ struct Speculation {
   std::string model;  // of a second model that drafts: folder or .gguf; empty: there is none
   std::vector<int> skipped_layers;  // the model without them drafts; empty: it does not
 
-  bool HasModel() const { return !model.empty() || !skipped_layers.empty(); }
+  HeadMethod head = HeadMethod::kNone;  // `model` is its folder; of kMtp there is none
+
+  bool HasModel() const { return !HasHead() && (!model.empty() || !skipped_layers.empty()); }
+  bool HasHead() const { return head != HeadMethod::kNone; }
 };
 
 // INVALID_ARGUMENT names the key, and values that work. An empty text means no speculation.
 absl::StatusOr<Speculation> ParseSpeculation(std::string_view text);
 
-// A second model, loaded, as a drafter needs it.
+// A second model, loaded, as a drafter needs it; or what drafts with a head.
 struct DraftRunner {
   ModelDrafterOptions options;
-  Runner* runner = nullptr;  // outlives the drafter
+  Runner* runner = nullptr;       // outlives the drafter
+  std::unique_ptr<Drafter> head;  // the runner of the target knows it
 };
 
-// Null where nothing is drafted. `second`: where speculation.HasModel().
+// Null where nothing is drafted. `second`: where speculation.HasModel() or HasHead().
 std::unique_ptr<Drafter> MakeDrafter(const Speculation& speculation, DraftRunner second = {});
 
 }  // namespace quire

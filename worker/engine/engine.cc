@@ -33,6 +33,7 @@ SchedulerOptions MakeSchedulerOptions(const EngineOptions& options) {
   scheduler.cache.kinds = options.cache_kinds;
   if (scheduler.cache.kinds.empty()) scheduler.cache.kinds.push_back({});
   scheduler.prefix_caching = options.prefix_caching;
+  scheduler.tells_next = options.drafter != nullptr && options.drafter->ReadsSteps();
   scheduler.hash_mask = options.block_hash_mask;
   scheduler.on_page_freed = options.on_page_freed;
   return scheduler;

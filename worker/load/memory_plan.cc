@@ -160,7 +160,7 @@ std::string MemoryPlanText(const MemoryPlan& plan, const MemoryRequest& request)
     absl::StrAppendFormat(&text, "\n  adapters  %8s  at most", BytesText(plan.adapter_bytes));
   }
   if (plan.draft_bytes > 0) {
-    absl::StrAppendFormat(&text, "\n  drafts    %8s  a draft model and its pages",
+    absl::StrAppendFormat(&text, "\n  drafts    %8s  what drafts, and its pages",
                           BytesText(plan.draft_bytes));
   }
   absl::StrAppendFormat(&text, "\n  kv cache  %8s  %d pages of %d tokens (%s), %d sequences of %d",

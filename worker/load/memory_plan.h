@@ -23,8 +23,8 @@ struct MemoryRequest {
   int64_t weight_bytes = 0;     // of one worker, packed
   int64_t workspace_bytes = 0;  // of one worker
   int64_t adapter_bytes = 0;    // of all that may be in memory, of one worker
-  // Of a draft model: weights and workspace, and the pages that it has for each page of the cache,
-  // so that it has room for the same tokens.
+  // Of a draft model or head: weights and workspace, and the pages that it has for each page of the
+  // cache, so that it has room for the same tokens.
   int64_t draft_bytes = 0;
   int64_t draft_bytes_per_page = 0;
   kernels::KvLayout kv;

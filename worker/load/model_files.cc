@@ -16,6 +16,7 @@ namespace quire::load {
 namespace {
 
 constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kMedusaFile = "medusa_lm_head.safetensors";  // draft heads alone
 constexpr const char* kModelOptFile = "hf_quant_config.json";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
@@ -124,6 +125,7 @@ absl::Status ModelFiles::OpenDirectory() {
     return OpenShards(object);
   }
   if (!Exists(absl::StrCat(path_, "/", kSingleFile))) {
+    if (Exists(absl::StrCat(path_, "/", kMedusaFile))) return AddSafetensors(kMedusaFile);
     return absl::NotFoundError(
         absl::StrCat(path_, ": has neither ", kSingleFile, " nor ", kIndexFile,
                      "; weights in another format, as pytorch_model.bin, must be saved as "

@@ -362,6 +362,61 @@ void AddHead(ProgramBuilder& builder, BufferId hidden, WeightId embedding) {
   AddLogits(builder, last_normed, embedding);
 }
 
+DecoderRopes AddRopes(ProgramBuilder& builder, const DecoderForm& form) {
+  const load::ModelConfig& config = builder.config();
+  DecoderRopes ropes;
+  ropes.full = builder.AddRope(config.rope);
+  const bool slides = std::ranges::any_of(config.layer_windows, [](int w) { return w > 0; });
+  ropes.sliding = form.sliding_rope && slides ? builder.AddRope(config.sliding_rope) : ropes.full;
+  return ropes;
+}
+
+void AddLayer(ProgramBuilder& builder, const DecoderForm& form, const DecoderBuffers& buffers,
+              const DecoderRopes& ropes, int layer) {
+  const load::ModelConfig& config = builder.config();
+  // A block's result goes straight to the residual stream, or through its norm.
+  const BufferId result = form.post_norms ? buffers.branch : buffers.hidden;
+  const auto add_before = [&](Part norm) {
+    if (form.pre_norms) AddNorm(builder, {norm, layer, buffers.hidden, buffers.normed});
+  };
+  const auto add_result = [&](Part norm) {
+    if (!form.post_norms) return;
+    AddNorm(builder, {norm, layer, result, buffers.hidden, /*accumulate=*/true});
+  };
+  const bool windowed = config.layer_windows[static_cast<size_t>(layer)] > 0;
+  const int turns = !config.HasRope(layer) ? kNoId : windowed ? ropes.sliding : ropes.full;
+  add_before(Part::kAttentionNorm);
+  if (config.IsRecurrent(layer)) {
+    AddRecurrent(builder, buffers.recurrent, layer, buffers.normed, result);
+  } else {
+    const auto add_attention = config.latent.rank > 0 ? AddLatentAttention : AddAttention;
+    add_attention(builder, buffers,
+                  {layer, turns, form.head_norms || config.head_norms, form.sinks, result,
+                   /*accumulate=*/!form.post_norms, form.head_norm});
+  }
+  add_result(Part::kPostAttentionNorm);
+  if (!form.parallel) add_before(Part::kMlpNorm);
+  const auto add_block = config.HasExperts(layer) ? AddExperts : AddMlp;
+  add_block(builder, buffers, layer, result, /*accumulate=*/!form.post_norms);
+  add_result(Part::kPostMlpNorm);
+}
+
+namespace {
+
+// Shows the stream that enters the layer, where the rank asks for it.
+void AddFeature(ProgramBuilder& builder, BufferId hidden, int layer) {
+  const std::vector<int>& features = builder.shard().features;
+  const auto found = std::ranges::find(features, layer);
+  if (found == features.end()) return;
+  const int64_t width = builder.config().hidden_size;
+  const BufferId all =
+      builder.BufferOnce("features", width * static_cast<int64_t>(features.size()));
+  builder.Add(kernels::CopyOp{hidden, all, static_cast<int>((found - features.begin()) * width)});
+  builder.Show(all);
+}
+
+}  // namespace
+
 void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form) {
   const load::ModelConfig& config = builder.config();
   const DecoderBuffers buffers = MakeBuffers(builder, form);
@@ -369,38 +424,13 @@ void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form) {
       (form.scaled_embeddings ? std::sqrt(static_cast<float>(config.hidden_size)) : 1.0f) *
       static_cast<float>(config.embedding_scale);
   const WeightId embedding = AddEmbedding(builder, buffers, scale);
-  const int rope = builder.AddRope(config.rope);
-  const bool slides = std::ranges::any_of(config.layer_windows, [](int w) { return w > 0; });
-  const int sliding_rope =
-      form.sliding_rope && slides ? builder.AddRope(config.sliding_rope) : rope;
-  // A block's result goes straight to the residual stream, or through its norm.
-  const BufferId result = form.post_norms ? buffers.branch : buffers.hidden;
-  const auto add_before = [&](Part norm, int layer) {
-    if (form.pre_norms) AddNorm(builder, {norm, layer, buffers.hidden, buffers.normed});
-  };
-  const auto add_result = [&](Part norm, int layer) {
-    if (!form.post_norms) return;
-    AddNorm(builder, {norm, layer, result, buffers.hidden, /*accumulate=*/true});
-  };
+  const DecoderRopes ropes = AddRopes(builder, form);
   for (int layer = 0; layer < config.layers; ++layer) {
     if (config.Skips(layer)) continue;
-    const bool windowed = config.layer_windows[static_cast<size_t>(layer)] > 0;
-    const int turns = !config.HasRope(layer) ? kNoId : windowed ? sliding_rope : rope;
-    add_before(Part::kAttentionNorm, layer);
-    if (config.IsRecurrent(layer)) {
-      AddRecurrent(builder, buffers.recurrent, layer, buffers.normed, result);
-    } else {
-      const auto add_attention = config.latent.rank > 0 ? AddLatentAttention : AddAttention;
-      add_attention(builder, buffers,
-                    {layer, turns, form.head_norms || config.head_norms, form.sinks, result,
-                     /*accumulate=*/!form.post_norms, form.head_norm});
-    }
-    add_result(Part::kPostAttentionNorm, layer);
-    if (!form.parallel) add_before(Part::kMlpNorm, layer);
-    const auto add_block = config.HasExperts(layer) ? AddExperts : AddMlp;
-    add_block(builder, buffers, layer, result, /*accumulate=*/!form.post_norms);
-    add_result(Part::kPostMlpNorm, layer);
+    AddFeature(builder, buffers.hidden, layer);
+    AddLayer(builder, form, buffers, ropes, layer);
   }
+  AddFeature(builder, buffers.hidden, config.layers);
   AddHead(builder, buffers.hidden, embedding);
 }
 

@@ -93,10 +93,21 @@ struct DecoderForm {
   bool parallel = false;           // attention and mlp read one norm's result, and both are added
 };
 
+// The ropes of a decoder's layers; those with a window may have their own.
+struct DecoderRopes {
+  int full = kernels::kNoId;
+  int sliding = kernels::kNoId;
+};
+DecoderRopes AddRopes(ProgramBuilder& builder, const DecoderForm& form);
+
+// hidden += attention(norm(hidden)); hidden += mlp(norm(hidden)), as the form has them.
+void AddLayer(ProgramBuilder& builder, const DecoderForm& form, const DecoderBuffers& buffers,
+              const DecoderRopes& ropes, int layer);
+
 DecoderBuffers MakeBuffers(ProgramBuilder& builder, const DecoderForm& form);
 
-// The whole program: hidden += attention(norm(hidden)); hidden += mlp(norm(hidden)); the head. What
-// is added has the configuration's residual_scale.
+// The whole program: embeddings, layers, the head, and the features that the rank names. What
+// layers add has the configuration's residual_scale.
 void WriteDecoder(ProgramBuilder& builder, const DecoderForm& form);
 
 }  // namespace quire::model

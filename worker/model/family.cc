@@ -81,7 +81,8 @@ absl::StatusOr<kernels::StepProgram> BuildProgram(const Family& family,
                                                   const load::ModelConfig& config,
                                                   const load::ModelFiles& files,
                                                   WeightMemory& memory, const Rank& rank) {
-  QUIRE_ASSIGN_OR_RETURN(const Shard shard, CutModel(family.tensors, config, files, rank));
+  QUIRE_ASSIGN_OR_RETURN(Shard shard, CutModel(family.tensors, config, files, rank));
+  shard.features = rank.features;
   ProgramBuilder builder(family.tensors, config, files, memory, shard);
   if (rank.adapters) builder.ServeAdapters(family.json.interleaved_rope);
   family.write(builder, family.decoder);

@@ -141,8 +141,10 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path,
   if (!files.is_gguf() && json::Find(files.config(), "text_config") != nullptr) {
     model->config.tied_embeddings = !HasHead(model->family->tensors, files);
   }
+  Rank rank = options.rank;
+  if (options.features) rank.features = options.features(model->config);
   QUIRE_ASSIGN_OR_RETURN(model->program, BuildProgram(*model->family, model->config, *model->files,
-                                                      *model->memory, options.rank));
+                                                      *model->memory, rank));
   if (options.with_text) {
     QUIRE_ASSIGN_OR_RETURN(model->bundle,
                            load::LoadTextBundle(*model->files, model->family->gguf.splitting));

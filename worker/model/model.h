@@ -6,6 +6,7 @@
 // 2. After ReleaseSource a weight's memory must not be read by a backend again.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,9 @@ struct LoadOptions {
   int64_t max_model_len = 0;
   // Layers that the program leaves out, ascending: a quicker model that is right now and then.
   std::vector<int> skipped_layers = {};
+  // Which streams the program shows (Rank::features), of a model with that configuration; empty:
+  // none.
+  std::function<std::vector<int>(const load::ModelConfig& config)> features = nullptr;
   // The rank whose program this is. Identity and text are the same for all ranks.
   Rank rank = {};
   Families families = ServedFamilies();

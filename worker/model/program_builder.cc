@@ -454,8 +454,7 @@ int ProgramBuilder::AddRope(const load::RopeConfig& rope, int rotary_dim) {
 
 absl::StatusOr<kernels::StepProgram> ProgramBuilder::Finish() {
   // What other ranks hold in their stead, this rank need not.
-  const bool whole = config_.skipped_layers.empty();
-  if (shard_.first() && whole) Fail(used_.CheckLayers(files_, naming_, config_));
+  if (shard_.first()) Fail(used_.CheckLayers(files_, naming_, config_));
   if (!status_.ok()) return status_;
   return std::move(program_);
 }

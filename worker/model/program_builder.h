@@ -63,9 +63,8 @@ class ProgramBuilder {
   kernels::WeightId Vector(std::initializer_list<Stack> stacks, std::string_view suffix,
                            int layer = kNoLayer);
   kernels::WeightId Ones(int64_t length);
-  // The one number of a tensor.
-  float Scalar(Part part, int layer);
-  void Ignore(Part part, int layer);  // a tensor that files may hold and that nothing reads
+  float Scalar(Part part, int layer);  // the one number of a tensor
+  void Ignore(Part part, int layer);   // a tensor that files may hold and that nothing reads
 
   // Rows of a part that has `rows` of them, out of order or from several tensors: stacked as they
   // are listed.
@@ -84,6 +83,8 @@ class ProgramBuilder {
   kernels::BufferId Buffer(std::string_view name, int64_t width, bool sampled_rows_only = false);
   // The buffer of that name, made at the first call.
   kernels::BufferId BufferOnce(std::string_view name, int64_t width);
+  void Show(kernels::BufferId features) { program_.features = features; }
+  void ReadInputs(int64_t width) { program_.input_width = static_cast<int>(width); }
   // Of the configuration's elements of a head, or of `rotary_dim`.
   int AddRope(const load::RopeConfig& rope, int rotary_dim = 0);
 
@@ -130,8 +131,7 @@ class ProgramBuilder {
   // The part's weight where the checkpoint quantises it; nothing where not, or after an error.
   std::optional<load::QuantisedMatrix> FindQuantised(Part part, const Place& place, int64_t rows,
                                                      int64_t cols);
-  // The kept rows of a part as columns.
-  kernels::WeightId Transposed(const Stack& stack, int64_t cols, int layer);
+  kernels::WeightId Transposed(const Stack& stack, int64_t cols, int layer);  // rows as columns
   // How many matrices of the part one tensor of a GGUF file holds.
   int64_t StackedCount(Part part) const {
     return part == Part::kHeadKeys || part == Part::kHeadValues ? config_.heads

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/load/model_config.h"
@@ -22,6 +23,9 @@ struct Rank {
   int rank = 0;
   int ranks = 1;
   bool adapters = false;  // its products have ops of adapters behind them
+  // Ascending: the program shows the residual stream that enters these layers, one beside the other
+  // (StepProgram::features); the number of layers stands for what leaves the last one.
+  std::vector<int> features = {};
 };
 
 // Rows or columns of a tensor.
@@ -50,6 +54,7 @@ struct Shard {
   Range channels;
   Range key_heads;
   Range value_heads;
+  std::vector<int> features;  // as in Rank
 
   bool first() const { return rank == 0; }
 };

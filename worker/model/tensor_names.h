@@ -76,6 +76,13 @@ enum class Part {
   kExpertScales,
   kFusedGateUp,  // of all experts, [experts, 2 inner, width]; and down
   kFusedDown,
+  // Of a layer that predicts a further token.
+  kNextEmbeddingNorm,
+  kNextHiddenNorm,
+  kNextProjection,
+  kNextEmbedding,
+  kNextNorm,
+  kNextHead,
   // One of each per layer and expert.
   kExpertGate,
   kExpertUp,

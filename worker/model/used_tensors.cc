@@ -50,7 +50,7 @@ absl::Status UsedTensors::CheckLayers(const load::ModelFiles& files, const Tenso
         layer = std::max(layer, LayerOf(name, absl::StrCat(prefix, "layers.")));
       }
     }
-    if (layer < 0 || layer >= config.layers || Uses(tensor)) continue;
+    if (layer < 0 || layer >= config.layers || config.Skips(layer) || Uses(tensor)) continue;
     return absl::InvalidArgumentError(absl::StrCat(tensor.file, ": tensor \"", name, "\" of shape ",
                                                    tensor.ShapeText(),
                                                    " belongs to no part of a model of the family ",

@@ -21,8 +21,8 @@ class UsedTensors {
   void AddModule(const std::string& module) { modules_.insert(module); }
 
   // INVALID_ARGUMENT names a tensor of a layer that nothing uses, except for what files may hold
-  // beside their weights (tables of angles, scales of a cache), and for layers after the last:
-  // those predict further tokens.
+  // beside their weights (tables of angles, scales of a cache), for layers that are skipped, and
+  // for layers after the last: those predict further tokens.
   absl::Status CheckLayers(const load::ModelFiles& files, const TensorNaming& naming,
                            const load::ModelConfig& config) const;
 

@@ -31,6 +31,7 @@ CpuRunner::CpuRunner(kernels::LoadedProgram& program, CpuRunnerOptions options)
       rows_(options_.limits, options_.masks) {
   QUIRE_CHECK(options_.max_in_flight >= 1);
   QUIRE_CHECK(options_.now_us != nullptr);
+  QUIRE_CHECK_MSG(options_.observer == nullptr || !ahead_, "an observer sees one step at a time");
   in_flight_.reserve(static_cast<size_t>(options_.max_in_flight));
   spare_.resize(static_cast<size_t>(options_.max_in_flight));
   for (Flight& flight : spare_) {
@@ -103,6 +104,10 @@ void CpuRunner::Collect(StepResult& result) {
     lost_ = !program_.Failure().empty();
     if (lost_) return;  // the results of the step are unspecified
     rows_.TakeSamples(flight.plan, batch.sample_outputs, result);
+    if (options_.observer != nullptr) {
+      rows_.Describe(flight.plan, observed_);
+      options_.observer->Observe({program_.Features(), observed_, batch.copies});
+    }
     result.elapsed_us = options_.now_us() - start_us;
   } else if (flight.settled) {
     std::swap(result, flight.result);

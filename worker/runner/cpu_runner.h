@@ -21,6 +21,7 @@
 #include "worker/core/cache_shape.h"
 #include "worker/runner/row_table.h"
 #include "worker/runner/runner.h"
+#include "worker/runner/step_observer.h"
 #include "worker/runner/step_packet.h"
 
 namespace quire {
@@ -29,6 +30,8 @@ struct CpuRunnerOptions {
   StepLimits limits;
   int max_in_flight = 1;       // more gains nothing on a CPU; tests use 2
   StepMasks* masks = nullptr;  // of constrained rows; outlives the runner
+  // Sees each step of a program that shows features; outlives the runner. One step at a time.
+  StepObserver* observer = nullptr;
   // The engine's clock, for StepResult::elapsed_us. Not empty: stuck steps are detected by it.
   std::function<int64_t()> now_us;
 };
@@ -73,6 +76,7 @@ class CpuRunner final : public Runner {
   std::vector<Flight> in_flight_;
   std::vector<Flight> spare_;  // reused
   std::vector<kernels::SampleOutput> outputs_;
+  std::vector<ObservedRow> observed_;
   uint64_t last_number_ = 0;
   int64_t last_end_us_ = 0;
   bool lost_ = false;

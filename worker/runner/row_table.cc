@@ -333,4 +333,31 @@ void RowTable::TakeScores(const StepPlan& plan, std::span<const kernels::SampleO
   QUIRE_CHECK(next == outputs.size());
 }
 
+void RowTable::Describe(const StepPlan& plan, std::vector<ObservedRow>& rows) const {
+  rows.clear();
+  QUIRE_CHECK(plan.rows.size() == batch_rows_.size());
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const StepRow& planned = plan.rows[i];
+    const Row& row = rows_[static_cast<size_t>(planned.row)];
+    if (!row.alive || row.unknown > 0) continue;
+    const int64_t first = planned.first_position;
+    const int64_t known = static_cast<int64_t>(row.tokens.size()) - 1 - first;
+    QUIRE_CHECK_MSG(known >= planned.q_len - 1 - planned.draft_count,
+                    "a computed token of a row is not known");
+    ObservedRow& observed = rows.emplace_back();
+    observed.sequence = row.sequence;
+    observed.slot = planned.row;
+    observed.first_position = planned.first_position;
+    observed.first_feature = batch_rows_[i].first_token;
+    observed.next = std::span<const TokenId>(row.tokens)
+                        .subspan(static_cast<size_t>(first) + 1,
+                                 static_cast<size_t>(std::min<int64_t>(known, planned.q_len)));
+    observed.sampled = planned.sample && known <= planned.q_len;
+    observed.prompt_length = row.prompt_length;
+    observed.choice = row.sampler.choice();
+    observed.sampling = &row.sampler.params();
+    observed.block_tables = batch_rows_[i].block_tables;
+  }
+}
+
 }  // namespace quire

@@ -21,6 +21,7 @@
 #include "kernels/step_batch.h"
 #include "worker/core/step_plan.h"
 #include "worker/runner/step_masks.h"
+#include "worker/runner/step_observer.h"
 #include "worker/runner/step_packet.h"
 #include "worker/sample/row_sampler.h"
 
@@ -46,6 +47,10 @@ class RowTable final : public kernels::LateMasks {
   // each of the batch's sample_rows, in their order.
   void TakeSamples(const StepPlan& plan, std::span<const kernels::SampleOutput> outputs,
                    StepResult& result);
+
+  // What the batch that was built last has computed, once its samples have been taken. Overwrites
+  // `rows`; valid until the next call on this object.
+  void Describe(const StepPlan& plan, std::vector<ObservedRow>& rows) const;
 
  private:
   struct Row {

@@ -38,6 +38,8 @@ class RowSampler {
   // allows: without those that allowed_token_ids leaves out. Valid until the next call for as many
   // drafts, and while the mask is. Requires: DraftRow() was called for them.
   std::span<const uint32_t> Restrict(std::span<const uint32_t> mask, size_t drafted = 0);
+  const SamplingParams& params() const { return params_; }
+  uint32_t choice() const { return choice_; }
   // Whether the next output depends on the values of earlier outputs, and not only on their number.
   bool NeedsOutputs() const;
   // How to score a token of the prompt.

@@ -52,8 +52,9 @@ void Scheduler::ScheduleRow(Sequence& sequence, int32_t q_len) {
   const int64_t score_from = std::max(sequence.planned, scored);
   const int64_t score_end = std::min<int64_t>(end, sequence.prompt_length - 1);
   const bool scores = sequence.Scoring() && score_from < score_end;
+  const int64_t ahead = scores || options_.tells_next ? 1 : 0;
   const int64_t tell_end =
-      std::min<int64_t>(end + (scores ? 1 : 0), static_cast<int64_t>(sequence.tokens.size()));
+      std::min<int64_t>(end + ahead, static_cast<int64_t>(sequence.tokens.size()));
   StepRow& row = plan_->rows.emplace_back();
   row.row = sequence.row;
   row.first_position = static_cast<int32_t>(sequence.planned);

@@ -30,6 +30,8 @@ struct SchedulerOptions {
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   CacheShape cache;
   bool prefix_caching = false;
+  // Rows know the token behind each that they compute, where there is one already.
+  bool tells_next = false;
   uint64_t hash_mask = ~uint64_t{0};           // see KvCacheOptions
   std::function<void(int32_t)> on_page_freed;  // may be empty
 };

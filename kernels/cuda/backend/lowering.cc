@@ -221,6 +221,9 @@ class Lowering {
   void Take(const GateOp&) { FailRecurrent(); }
   void Take(const LoraOp&) { FailAdapters(); }
   void Take(const ActivateOp&) { FailAdapters(); }
+  void Take(const CopyOp&) { FailHeads(); }
+  void Take(const InputOp&) { FailHeads(); }
+  void FailHeads() { Fail("draft heads have no kernel on this device yet; use --device cpu"); }
   void FailAdapters() {
     Fail(
         "adapters have no kernel on this device yet; use --device cpu, or leave --enable-lora out");
