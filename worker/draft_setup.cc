@@ -177,7 +177,7 @@ DraftRunner DraftModel::MakeRunner(Metrics& metrics) {
   const int64_t step_us = StepTimeMillis(config_, AsksForGpu(config_)) * kMicrosPerMilli;
   if (step_us > 0) options.max_catch_up_us = std::min(options.max_catch_up_us, step_us / 2);
   options.metrics = &metrics;
-  return {std::move(options), runner_.get()};
+  return {std::move(options), runner_.get(), nullptr};
 }
 
 }  // namespace quire

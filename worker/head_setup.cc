@@ -162,10 +162,9 @@ std::unique_ptr<HeadDrafter> DraftHeadSetup::MakeDrafter(kernels::LoadedProgram&
   }
   options.hidden_size = programs_.layer->hidden_size;
   LayerPrograms programs;
-  programs.target = &target;
+  programs.embedder = programs_.embeds_itself ? project_.get() : &target;
   programs.project = project_.get();
   programs.layer = layer_.get();
-  programs.embeds_itself = programs_.embeds_itself;
   programs.group = group_;
   programs.page_count = static_cast<int32_t>(page_count_);
   return std::make_unique<LayerDrafter>(std::move(options), programs);

@@ -45,6 +45,11 @@ class DraftHeadSetup {
   std::unique_ptr<HeadDrafter> MakeDrafter(kernels::LoadedProgram& target, int32_t max_model_len,
                                            const Clock& clock, Metrics& metrics);
 
+  // For tests: fills the page that follows the target's with NaN.
+  void PoisonPage(int32_t page) {
+    if (layer_ != nullptr) layer_->PoisonPage(page);
+  }
+
  private:
   DraftHeadSetup(const WorkerConfig& config, const Speculation& speculation)
       : config_(config), speculation_(speculation) {}

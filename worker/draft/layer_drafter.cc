@@ -27,7 +27,7 @@ LayerDrafter::LayerDrafter(HeadDrafterOptions options, const LayerPrograms& prog
       programs_(programs),
       width_(this->options().hidden_size),
       held_(static_cast<size_t>(this->options().max_rows)) {
-  QUIRE_CHECK(programs_.target != nullptr && programs_.project != nullptr);
+  QUIRE_CHECK(programs_.embedder != nullptr && programs_.project != nullptr);
   QUIRE_CHECK(programs_.layer != nullptr && programs_.page_count > 0 && programs_.group >= 0);
   states_.resize(held_.size() * static_cast<size_t>(width_));
   draft_states_.resize(kMaxHeadRows * static_cast<size_t>(width_));
@@ -138,17 +138,16 @@ void LayerDrafter::Run() {
   batch.sampled_tokens = step_.sampled;
   batch.sample_rows = step_.sample_rows;
   batch.sample_outputs = step_.outputs;
-  batch.inputs = step_.hidden;
-  if (!programs_.embeds_itself && tokens > 0) {
-    const kernels::FeatureRows embedded = programs_.target->Embed(step_.tokens);
+  if (tokens > 0) {
+    const kernels::FeatureRows embedded = programs_.embedder->Embed(step_.tokens);
     for (size_t t = 0; t < tokens; ++t) {
       const float* hidden = step_.hidden.data() + t * width;
       const float* embedding = embedded.Row(static_cast<int64_t>(t));
       step_.inputs.insert(step_.inputs.end(), hidden, hidden + width);
       step_.inputs.insert(step_.inputs.end(), embedding, embedding + width);
     }
-    batch.inputs = step_.inputs;
   }
+  batch.inputs = step_.inputs;
   programs_.layer->Run(batch);
   if (tokens > 0) Count(tokens);
 }

@@ -27,10 +27,10 @@ constexpr int32_t DraftPages(int32_t max_drafts, int32_t block_size) {
 }
 
 struct LayerPrograms {
-  kernels::LoadedProgram* target = nullptr;   // shows features, and embeds
-  kernels::LoadedProgram* project = nullptr;  // from features to what the layer reads
-  kernels::LoadedProgram* layer = nullptr;    // with at least page_count pages and DraftPages
-  bool embeds_itself = false;                 // the layer; else it reads the target's embeddings
+  kernels::LoadedProgram* embedder = nullptr;  // of tokens
+  kernels::LoadedProgram* project = nullptr;   // from features to what the layer reads
+  // Reads that and an embedding. It has page_count pages and DraftPages for kMaxHeadRows rows.
+  kernels::LoadedProgram* layer = nullptr;
   int32_t group = 0;       // of the target's tables: the one that the layer's pages follow
   int32_t page_count = 0;  // of the target
 };

@@ -30,9 +30,9 @@ struct HeadPrograms {
   // Medusa: one for each further token. Reads the features, [hidden]; its sample is the token.
   std::vector<kernels::StepProgram> guesses;
   // EAGLE-3 and MTP. `project` reads the features and shows what `layer` reads first, [hidden].
-  // `layer` reads that, and behind it the target's embedding of the next token unless
-  // `embeds_itself`; it samples the token after that, and shows what it reads for the token after
-  // its own sample.
+  // `layer` reads that, and behind it the embedding of the next token; it samples the token after
+  // that, and shows what it reads for the token after its own sample. `project` embeds tokens where
+  // `embeds_itself`, else the target does.
   std::optional<kernels::StepProgram> project;
   std::optional<kernels::StepProgram> layer;
   bool embeds_itself = false;

@@ -57,10 +57,10 @@ class EagleHead final : public DraftHead {
   }
   absl::Status Check(const Model& target) const;
   std::vector<int32_t> ReadMap(HeadTensors& tensors, int64_t target_vocab) const;
-  StepProgram MakeProject(HeadTensors& tensors, const StepProgram& target) const;
-  StepProgram MakeLayer(HeadTensors& tensors, const StepProgram& target, bool embeds_itself) const;
-  void AddInputs(HeadTensors& tensors, bool embeds_itself, BufferId hidden, BufferId both,
-                 StepProgram& program) const;
+  StepProgram MakeProject(HeadTensors& tensors, const StepProgram& target,
+                          bool embeds_itself) const;
+  StepProgram MakeLayer(HeadTensors& tensors, const StepProgram& target) const;
+  void AddInputs(HeadTensors& tensors, BufferId hidden, BufferId both, StepProgram& program) const;
   void AddAttention(HeadTensors& tensors, BufferId both, BufferId hidden,
                     StepProgram& program) const;
   void AddMlp(HeadTensors& tensors, BufferId hidden, StepProgram& program) const;
@@ -183,35 +183,36 @@ std::vector<int32_t> EagleHead::ReadMap(HeadTensors& tensors, int64_t target_voc
   return map;
 }
 
-StepProgram EagleHead::MakeProject(HeadTensors& tensors, const StepProgram& target) const {
+StepProgram EagleHead::MakeProject(HeadTensors& tensors, const StepProgram& target,
+                                   bool embeds_itself) const {
   const auto count = static_cast<int64_t>(target.buffers[target.features].width);
-  StepProgram program = HeadProgram(target, "eagle3", 1);
+  const int64_t width = config_.hidden_size;
+  StepProgram program = HeadProgram(target, "eagle3", config_.vocab_size);
   program.input_width = static_cast<int>(count);
   const BufferId features = AddBuffer(program, "features", count);
   program.ops.emplace_back(kernels::InputOp{features});
   kernels::LinearOp mix;
-  mix.weight = tensors.Matrix(program, {{"fc.weight", config_.hidden_size}}, count);
+  mix.weight = tensors.Matrix(program, {{"fc.weight", width}}, count);
   mix.in = features;
-  mix.out = program.features = AddBuffer(program, "mixed", config_.hidden_size);
+  mix.out = program.features = AddBuffer(program, "mixed", width);
   program.ops.emplace_back(mix);
+  if (!embeds_itself) return program;
+  kernels::EmbedOp embed;
+  embed.table = tensors.Matrix(program, {{"embed_tokens.weight", config_.vocab_size}}, width);
+  embed.out = AddBuffer(program, "embedding", width);
+  program.ops.emplace_back(embed);
   return program;
 }
 
 // both = [norm(embedding), norm(hidden)].
-void EagleHead::AddInputs(HeadTensors& tensors, bool embeds_itself, BufferId hidden, BufferId both,
+void EagleHead::AddInputs(HeadTensors& tensors, BufferId hidden, BufferId both,
                           StepProgram& program) const {
   const int64_t width = config_.hidden_size;
   const BufferId embedding = AddBuffer(program, "embedding", width);
   const BufferId normed = AddBuffer(program, "normed", width);
+  program.input_width = static_cast<int>(2 * width);
   program.ops.emplace_back(kernels::InputOp{hidden});
-  if (embeds_itself) {
-    kernels::EmbedOp embed;
-    embed.table = tensors.Matrix(program, {{"embed_tokens.weight", config_.vocab_size}}, width);
-    embed.out = embedding;
-    program.ops.emplace_back(embed);
-  } else {
-    program.ops.emplace_back(kernels::InputOp{embedding, static_cast<int>(width)});
-  }
+  program.ops.emplace_back(kernels::InputOp{embedding, static_cast<int>(width)});
   const auto weights = [&](const char* name) {
     return tensors.Vector(program, {{Of(tensors, name), width}});
   };
@@ -304,8 +305,7 @@ void EagleHead::AddMlp(HeadTensors& tensors, BufferId hidden, StepProgram& progr
   program.ops.emplace_back(down);
 }
 
-StepProgram EagleHead::MakeLayer(HeadTensors& tensors, const StepProgram& target,
-                                 bool embeds_itself) const {
+StepProgram EagleHead::MakeLayer(HeadTensors& tensors, const StepProgram& target) const {
   const int64_t width = config_.hidden_size;
   StepProgram program = HeadProgram(target, "eagle3", draft_vocab_size_);
   program.hidden_size = config_.hidden_size;
@@ -314,10 +314,9 @@ StepProgram EagleHead::MakeLayer(HeadTensors& tensors, const StepProgram& target
   program.head_dim = config_.head_dim;
   program.layer_windows = {0};
   program.ropes.push_back(MakeRope(config_.rope, config_.RotaryDim(), {}));
-  program.input_width = static_cast<int>(embeds_itself ? width : 2 * width);
   const BufferId hidden = program.features = AddBuffer(program, "hidden", width);
   const BufferId both = AddBuffer(program, "both", 2 * width);
-  AddInputs(tensors, embeds_itself, hidden, both, program);
+  AddInputs(tensors, hidden, both, program);
   AddAttention(tensors, both, hidden, program);
   AddMlp(tensors, hidden, program);
   HeadEnd end{.in = hidden, .epsilon = static_cast<float>(config_.norm_epsilon)};
@@ -338,8 +337,8 @@ absl::StatusOr<HeadPrograms> EagleHead::Build(Model& target) {
         config_.hidden_size, ", the model's embeddings have ", target.program.hidden_size));
   }
   programs.token_map = ReadMap(tensors, target.program.vocab_size);
-  programs.project = MakeProject(tensors, target.program);
-  programs.layer = MakeLayer(tensors, target.program, programs.embeds_itself);
+  programs.project = MakeProject(tensors, target.program, programs.embeds_itself);
+  programs.layer = MakeLayer(tensors, target.program);
   QUIRE_RETURN_IF_ERROR(tensors.Finish());
   return programs;
 }
