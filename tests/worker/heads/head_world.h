@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/json/json.h"
@@ -54,9 +55,10 @@ HeadGolden ReadGolden(const std::string& name);
 struct HeadAnswer {
   std::vector<TokenId> tokens;
   std::map<int64_t, std::vector<TokenId>> drafts;  // by the number of outputs before them
-  int64_t accepted = 0;
-  int64_t drafted = 0;
+  uint64_t cached = 0;                             // tokens of the prompt
+  uint64_t recomputed = 0;
 };
+using HeadAnswers = std::map<std::pair<uint64_t, uint32_t>, HeadAnswer>;  // by request and choice
 
 struct HeadWorldOptions {
   std::string target;       // folder
@@ -75,10 +77,12 @@ class HeadWorld {
   ~HeadWorld();
 
   // Serves all of them at once, on an engine of their own; answers by request and choice.
-  std::map<std::pair<uint64_t, uint32_t>, HeadAnswer> Serve(const std::vector<Submit>& submits);
+  HeadAnswers Serve(const std::vector<Submit>& submits);
   // The same one after another on one engine, whose prefix cache stays.
-  std::map<std::pair<uint64_t, uint32_t>, HeadAnswer> ServeInTurn(
-      const std::vector<Submit>& submits);
+  HeadAnswers ServeInTurn(const std::vector<Submit>& submits);
+  // What the target verifies in the place of the head's drafts, so that some are right.
+  using Instead = std::function<std::vector<TokenId>(const DraftRow& row)>;
+  void VerifyInstead(Instead instead) { instead_ = std::move(instead); }
 
   const DraftHeadSetup* head() const { return head_.get(); }
   const EngineTotals& totals() const { return totals_; }
@@ -87,8 +91,7 @@ class HeadWorld {
   class Recorder;
   HeadWorld() = default;
   absl::Status Load(const HeadWorldOptions& options);
-  std::map<std::pair<uint64_t, uint32_t>, HeadAnswer> Run(const std::vector<Submit>& submits,
-                                                          bool in_turn);
+  HeadAnswers Run(const std::vector<Submit>& submits, bool in_turn);
 
   WorkerConfig config_;
   Speculation speculation_;
@@ -99,7 +102,11 @@ class HeadWorld {
   kernels::ProgramOptions program_options_;
   std::unique_ptr<kernels::LoadedProgram> program_;
   EngineTotals totals_;
+  Instead instead_;
 };
+
+// Of a row whose answer is known: its next tokens, one in three of them wrong.
+std::vector<TokenId> OftenRight(const DraftRow& row, const std::vector<TokenId>& answer);
 
 // A request for greedy tokens.
 Submit GreedySubmit(uint64_t request, std::vector<TokenId> prompt, int32_t max_tokens);
