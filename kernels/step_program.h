@@ -166,8 +166,7 @@ struct StepProgram {
   int hidden_size = 0;
   int max_positions = 0;  // longest context
   std::vector<Weight> weights;
-  // Expand quantised weights when they are loaded, where the backend has the choice.
-  bool dequantize_weights = false;
+  bool dequantize_weights = false;  // expand quantised ones at load, where the backend can choose
   // Round the inputs of weights as a checkpoint asks (WeightSource::rounding), where a backend
   // decides that by program. A CPU's class of numerics does so by itself.
   bool round_activations = false;

@@ -123,9 +123,8 @@ void AddBatchFlags(config::Schema& schema, WorkerConfig& c) {
               .target = &c.engine.prefix_caching});
   schema.Add({.name = "speculative-config",
               .help = "Draft tokens ahead and verify several in one step, as JSON: method (ngram, "
-                      "draft_model or layer_skip), num_speculative_tokens, and the method's own "
-                      "keys; answers stay "
-                      "the same.",
+                      "draft_model, layer_skip, medusa, eagle3 or mtp), num_speculative_tokens, "
+                      "and the method's own keys; answers stay the same.",
               .target = &c.speculative_config,
               .value_name = "JSON",
               .default_text = "nothing is drafted"});

@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<DraftHeadSetup>> DraftHeadSetup::Open(
   }
   std::unique_ptr<DraftHeadSetup> setup(new DraftHeadSetup(config, speculation));
   model::HeadOptions options;
-  options.path = speculation.model;
+  options.path = config.draft_model.empty() ? speculation.model : config.draft_model;
   options.allowed_roots = config.allowed_model_roots;
   options.float_type = FloatTypeOf(config);
   options.tokens = speculation.num_speculative_tokens;

@@ -67,7 +67,7 @@ class HeadDrafter : public Drafter, public StepObserver {
     const DraftRow* row = nullptr;
     int32_t slot = 0;
   };
-  // Drafts for at most kMaxHeadRows rows. `hidden` states of the rows are those of their slots.
+  // Drafts for at most kMaxHeadRows rows.
   virtual void Draft(std::span<const Active> rows) = 0;
 
   // The slot holds what is known of the sequence's first `length` tokens from now on.

@@ -197,7 +197,7 @@ void LayerDrafter::Draft(std::span<const Active> rows) {
   }
 }
 
-// Adds the position of the row's last draft, where it has so many and wants another.
+// Adds the position of the row's last draft, where it has so many and may have another.
 void LayerDrafter::AddDraft(const Active& active, int32_t place, int32_t drafted) {
   const DraftRow& row = *active.row;
   // A row that had no answer once has no drafts behind it.

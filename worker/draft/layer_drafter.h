@@ -3,8 +3,8 @@
 //
 // At position t the layer reads what the target shows there and the embedding of token t + 1, and
 // predicts token t + 2. It has keys and values of its own for each position, in a pool whose pages
-// have the numbers of the target's: the block tables, the prefix cache and the copies of the target
-// are its own, and a page that another sequence shares holds both models' keys.
+// have the numbers of the target's. So the target's block tables, prefix cache and copies serve
+// both.
 //
 // Owner and threads as HeadDrafter. Invariants:
 // 1. When a step has been observed, the layer has computed all positions whose next token is known.

@@ -42,7 +42,7 @@ void MedusaDrafter::Draft(std::span<const Active> rows) {
     inputs_.insert(inputs_.end(), state, state + static_cast<ptrdiff_t>(width));
     most = std::max(most, active.row->wanted);
   }
-  // A head computes all rows: one that wants fewer tokens has no part in what others get.
+  // A head computes all rows; one that needs fewer tokens leaves the rest.
   const size_t heads = std::min(heads_.size(), static_cast<size_t>(most));
   for (size_t head = 0; head < heads; ++head) {
     sample_rows_.clear();

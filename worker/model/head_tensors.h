@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<load::ModelFiles>> OpenHeadFiles(const HeadOption
 
 class HeadTensors {
  public:
-  // Both outlive the programs. `prefixes`: what may stand before all names, "" among them.
+  // Both outlive the programs. `prefixes`: what names may begin with, "" among them.
   HeadTensors(const load::ModelFiles& files, WeightMemory& memory,
               std::vector<std::string> prefixes)
       : files_(files), memory_(memory), prefixes_(std::move(prefixes)) {}

@@ -1,6 +1,6 @@
-// Medusa (Cai et al., arXiv 2401.10774): further heads beside the model's own, each of which reads
-// the last hidden state and predicts one further token. A head is some blocks x ← x + SiLU(W x + b)
-// and a matrix over the vocabulary.
+// Medusa (Cai et al., arXiv 2401.10774): further heads beside the model's own. Each reads the last
+// hidden state and predicts one further token. A head is some blocks x ← x + SiLU(W x + b) and a
+// matrix over the vocabulary.
 //
 // Two layouts of tensors are read: that of the authors and of text-generation-inference
 // ("0.0.linear.weight", "0.1.weight"), and vLLM's ("blocks.0.layers.0.weight", "lm_heads.0.weight",
