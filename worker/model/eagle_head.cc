@@ -89,6 +89,13 @@ void RefuseOthers(JsonReader& reader) {
   }
 }
 
+bool ScalesEmbeddings(const StepProgram& program) {
+  return std::ranges::any_of(program.ops, [](const kernels::Op& op) {
+    const auto* embed = std::get_if<kernels::EmbedOp>(&op);
+    return embed != nullptr && embed->scale != 1.0f;
+  });
+}
+
 void ReadLayerIds(JsonReader& reader, std::vector<int>& layers) {
   const json::Array* ids = reader.ArrayAt("eagle_aux_hidden_state_layer_ids");
   if (ids == nullptr) return;
@@ -180,7 +187,9 @@ std::vector<int32_t> EagleHead::ReadMap(HeadTensors& tensors, int64_t target_voc
     }
     map.push_back(static_cast<int32_t>(own + steps[i]));
   }
-  return map;
+  const bool same = draft_vocab_size_ == target_vocab &&
+                    std::ranges::all_of(steps, [](int64_t step) { return step == 0; });
+  return same ? std::vector<int32_t>() : map;
 }
 
 StepProgram EagleHead::MakeProject(HeadTensors& tensors, const StepProgram& target,
@@ -335,6 +344,11 @@ absl::StatusOr<HeadPrograms> EagleHead::Build(Model& target) {
     return absl::InvalidArgumentError(absl::StrCat(
         files_->path(), ": tensor \"embed_tokens.weight\" is missing: the head's hidden_size is ",
         config_.hidden_size, ", the model's embeddings have ", target.program.hidden_size));
+  }
+  if (!programs.embeds_itself && ScalesEmbeddings(target.program)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        files_->path(), ": tensor \"embed_tokens.weight\" is missing: models of the family ",
+        target.config.family, " scale their embeddings, so a head needs its own"));
   }
   programs.token_map = ReadMap(tensors, target.program.vocab_size);
   programs.project = MakeProject(tensors, target.program, programs.embeds_itself);

@@ -35,9 +35,8 @@ class MtpHead final : public DraftHead {
 };
 
 const load::Tensor* FindOf(const Model& target, Part part) {
-  const bool gguf = target.files->is_gguf();
   for (const std::string& name :
-       TensorNames(target.family->tensors, gguf, part, target.config.layers, "weight")) {
+       TensorNames(target.family->tensors, /*gguf=*/false, part, target.config.layers, "weight")) {
     if (const load::Tensor* tensor = target.files->tensors().Find(name)) return tensor;
   }
   return nullptr;
@@ -55,9 +54,15 @@ load::ModelConfig MtpHead::LayerConfig(const load::ModelConfig& target) {
 
 absl::Status Check(const Model& target) {
   QUIRE_RETURN_IF_ERROR(CheckFeatures(target));
+  if (target.files->is_gguf()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(target.files->path(),
+                     ": method mtp reads checkpoints of Hugging Face, this is a GGUF file; "
+                     "use method draft_model or ngram"));
+  }
   if (FindOf(target, Part::kNextProjection) == nullptr) {
     const std::vector<std::string> names =
-        TensorNames(target.family->tensors, target.files->is_gguf(), Part::kNextProjection,
+        TensorNames(target.family->tensors, /*gguf=*/false, Part::kNextProjection,
                     target.config.layers, "weight");
     return absl::InvalidArgumentError(
         absl::StrCat(target.files->path(), ": tensor \"", names.front(),

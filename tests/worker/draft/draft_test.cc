@@ -3,6 +3,7 @@
 
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "worker/core/step_plan.h"
@@ -187,6 +188,20 @@ TEST(SpeculationTest, ReadsWhatVllmReads) {
   ASSERT_TRUE(part.ok());
   EXPECT_EQ(part->skipped_layers, (std::vector<int>{2, 7}));
   EXPECT_TRUE(part->HasModel());
+  for (const auto& [text, head] :
+       {std::pair(R"({"method": "medusa", "model": "heads", "num_speculative_tokens": 3})",
+                  HeadMethod::kMedusa),
+        std::pair(R"({"method": "eagle3", "model": "heads", "num_speculative_tokens": 3,
+                      "draft_tensor_parallel_size": 1})",
+                  HeadMethod::kEagle3),
+        std::pair(R"({"method": "mtp", "num_speculative_tokens": 3})", HeadMethod::kMtp)}) {
+    const auto parsed = ParseSpeculation(text);
+    ASSERT_TRUE(parsed.ok()) << StatusMessage(parsed.status());
+    EXPECT_EQ(parsed->head, head);
+    EXPECT_TRUE(parsed->HasHead());
+    EXPECT_FALSE(parsed->HasModel()) << "it is no second model";
+    EXPECT_EQ(parsed->model, head == HeadMethod::kMtp ? "" : "heads");
+  }
   const auto none = ParseSpeculation("");
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(MakeDrafter(*none), nullptr);
@@ -204,7 +219,11 @@ TEST(SpeculationTest, RefusesByNameWithWhatWorks) {
   refused("{", "", "");
   refused("[]", "its value", "object");
   refused(R"({"num_speculative_tokens": 2})", "method", "ngram");
-  refused(R"({"method": "eagle3", "num_speculative_tokens": 2})", "eagle3", "ngram");
+  refused(R"({"method": "eagle", "num_speculative_tokens": 2})", "eagle", "eagle3");
+  refused(R"({"method": "eagle3", "num_speculative_tokens": 2})", "model", "draft head");
+  refused(R"({"method": "medusa", "num_speculative_tokens": 2, "model": ""})", "model", "empty");
+  refused(R"({"method": "mtp", "num_speculative_tokens": 2, "model": "a"})", "model",
+          "draft_tensor_parallel_size");
   refused(R"({"method": "draft_model", "num_speculative_tokens": 2})", "model", "same vocabulary");
   refused(R"({"method": "layer_skip", "num_speculative_tokens": 2})", "skip_layers", "[8, 9]");
   refused(R"({"method": "layer_skip", "num_speculative_tokens": 2, "skip_layers": []})",

@@ -153,6 +153,13 @@ TEST_F(HeadRefusalsTest, AHeadOfAnotherModel) {
       Say("eagle3-speculators", config("\"norm_before_residual\":true", "\"norm_before_fc\":true")),
       {"norm_before_fc", "not served"});
   ExpectAll(Say("eagle3-speculators", config("[1,3,6]", "[1,3,3]")), {"different layers"});
+  const auto scale = [](HeadGolden& golden) {
+    Replace(golden.target_config, "LlamaForCausalLM", "GraniteForCausalLM");
+    Replace(golden.target_config, "\"llama\"", "\"granite\"");
+    Replace(golden.target_config, "{", R"({"embedding_multiplier":2.0,)");
+  };
+  ExpectAll(Say("eagle3", scale), {"\"embed_tokens.weight\" is missing", "granite"});
+  EXPECT_EQ(Say("eagle3-speculators", scale), "") << "it has its own";
 }
 
 TEST_F(HeadRefusalsTest, PicklesAndOtherFormatsAreNamed) {
@@ -173,6 +180,31 @@ TEST_F(HeadRefusalsTest, PicklesAndOtherFormatsAreNamed) {
                           R"({"quantization_config":{"quant_method":"fp8"},)");
                 }),
             {"quantised"});
+}
+
+TEST_F(HeadRefusalsTest, AFurtherLayerOfAGgufFileIsNotRead) {
+  HeadWorldOptions options;
+  options.target = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/gguf-glm4moe";
+  options.speculation = R"({"method": "mtp", "num_speculative_tokens": 1})";
+  ExpectAll(StatusMessage(HeadWorld::Open(options).status()),
+            {"this is a GGUF file", "use method draft_model or ngram"});
+}
+
+// A family that writes its own program shows no hidden states; ranks and states refuse a head.
+TEST_F(HeadRefusalsTest, OtherFamiliesAndSeveralRanksAreNamed) {
+  EXPECT_EQ(Say("medusa", nullptr), "");
+  HeadWorldOptions options;
+  options.target = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/opt-untied";
+  options.speculation =
+      R"({"method": "medusa", "num_speculative_tokens": 2, "model": ")" + folder_ + R"(/head"})";
+  ExpectAll(StatusMessage(HeadWorld::Open(options).status()),
+            {"family opt", "do not show their hidden states"});
+  WorkerConfig config;
+  config.tensor_parallel_size = 2;
+  const auto speculation = ParseSpeculation(options.speculation);
+  ASSERT_TRUE(speculation.ok());
+  ExpectAll(StatusMessage(DraftHeadSetup::Open(config, *speculation).status()),
+            {"method medusa", "one rank", "use method draft_model or ngram"});
 }
 
 // A window over all layers forgets keys that the head's layer needs; states cannot step back.
