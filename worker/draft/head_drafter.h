@@ -39,15 +39,16 @@ struct HeadDrafterOptions {
   Metrics* metrics = nullptr;       // outlives the drafter; may be absent
 };
 
-// Since the start.
+// Since the start. A draft model counts the same under the same names.
 struct HeadDrafterTotals {
   uint64_t steps = 0;
   uint64_t tokens = 0;
 };
 inline constexpr Counted<HeadDrafterTotals> kHeadDrafterCounts[] = {
-    {&HeadDrafterTotals::steps, "quire_worker_draft_head_steps_total", "steps of the draft head"},
-    {&HeadDrafterTotals::tokens, "quire_worker_draft_head_tokens_total",
-     "tokens that the draft head computed"}};
+    {&HeadDrafterTotals::steps, "quire_worker_draft_model_steps_total",
+     "steps of the draft model or head"},
+    {&HeadDrafterTotals::tokens, "quire_worker_draft_model_tokens_total",
+     "tokens that the draft model or head computed"}};
 
 class HeadDrafter : public Drafter, public StepObserver {
  public:

@@ -56,9 +56,9 @@ struct ModelDrafterTotals {
 };
 inline constexpr Counted<ModelDrafterTotals> kModelDrafterCounts[] = {
     {&ModelDrafterTotals::steps, "quire_worker_draft_model_steps_total",
-     "steps of the draft model"},
+     "steps of the draft model or head"},
     {&ModelDrafterTotals::tokens, "quire_worker_draft_model_tokens_total",
-     "tokens that the draft model computed"},
+     "tokens that the draft model or head computed"},
     {&ModelDrafterTotals::cached_tokens, "quire_worker_draft_model_cached_tokens_total",
      "tokens that it found in its prefix cache"},
     {&ModelDrafterTotals::unfit, "quire_worker_draft_model_unfit_total",
