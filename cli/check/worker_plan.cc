@@ -154,7 +154,7 @@ std::string WorkerPlanText(const WorkerPlan& plan) {
   }
   if (plan.draft_bytes > 0) {
     Append(out, "  drafts",
-           BytesText(static_cast<double>(plan.draft_bytes)) + " of a draft model and its pages");
+           BytesText(static_cast<double>(plan.draft_bytes)) + " of what drafts, and its pages");
   }
   Append(out, "  kv cache",
          BytesText(static_cast<double>(plan.kv_bytes)) + ", " + std::to_string(plan.page_count) +
