@@ -18,7 +18,7 @@ MODELS = FOLDER / "models"
 KL_WINDOWS = 21  # of 512 tokens; the second half of each is scored
 KL_MXFP4 = "MXFP4 mlp, Q8_0"
 KL_MIXTURE = "Qwen3-30B-A3B's shape, 2 layers, Q4_K_M, made-up weights"
-KL_FORMATS = ("Q4_K_M", "Q8_0", "Q5_K_M", "Q6_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
+KL_FORMATS = ("Q4_K_M", "Q8_0", "Q5_K_M", "Q6_K")  # those that `auto` takes
 
 
 def peer_folder(*more):
