@@ -235,7 +235,7 @@ quire_test(worker/config RELEASE DEPS worker common/json)
 if(TARGET test_worker_config)
   add_dependencies(test_worker_config quire-worker)  # its tests start the program
 endif()
-quire_test(worker/heads RELEASE DEPS worker common/json)
+quire_test(worker/heads BOTH DEPS worker common/json)
 quire_test(router/core DEPS router/core)
 quire_test(router/fleet DEPS router/fleet)
 quire_test(router/discovery THREADS * DEPS router/discovery)
