@@ -102,7 +102,7 @@ def bench_quantised(args):
 def bench_activations(args):
     """How far int8 activations move the next token from float32 ones, beside llama.cpp's own, by format."""
     import cpu
-    table = cpu.divergences(gemma(), 1 if args.small else len(cpu.KL_FORMATS))
+    table = cpu.divergences(gemma(), 2 if args.small else len(cpu.KL_FORMATS))
     record("activations", {"model": "gemma3-270m, its published Q4_K_M and what llama-quantize makes of it",
                            "text": "README.md and the pages of docs/, windows of 512 tokens, second halves scored",
                            "gate": "mean KL from float32 activations at most half of llama.cpp's own; where it rounds as finely, "
