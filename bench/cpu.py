@@ -85,7 +85,7 @@ def llama_bench(folder, model, flash, prompt, generate, repeats):
 def llama_batched(folder, model, flash, batch, context, tokens):
     command = [folder / "llama-batched-bench", "-m", model, "-t", os.cpu_count(), "-c", batch * (context + tokens) + 64,
                "-b", 2048, "-ub", 512, "-npp", context, "-ntg", tokens, "-npl", batch, "-fa", "on" if flash else "off",
-               "-pps", "--output-format", "jsonl"]
+               *(["-pps"] if batch > 1 else []), "--output-format", "jsonl"]  # no copies of recurrent states there
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")][-1]["speed_tg"]
 
