@@ -190,8 +190,8 @@ def test_drafts_change_no_text(llm):
                    {"method": "layer_skip", "skip_layers": [1], "num_speculative_tokens": 2}):
         with LLM(model=str(DEMO), speculative_config=config) as drafting:
             assert [output.outputs[0].text for output in drafting.generate(prompts, params)] == wanted, config
-    with pytest.raises(ValueError, match="eagle3"):
-        LLM(model=str(DEMO), speculative_config={"method": "eagle3", "num_speculative_tokens": 3})
+    with pytest.raises(ValueError, match="suffix"):
+        LLM(model=str(DEMO), speculative_config={"method": "suffix", "num_speculative_tokens": 3})
 
 
 def test_more_prompts_than_may_be_under_way(llm):
