@@ -38,7 +38,7 @@ void CodeLines::Read32(int64_t line, int64_t first, uint8_t* codes) const {
   // Most files have codes of 8 or 4 bits, whose words are bytes one after another: they are
   // little-endian.
   if (bits == 8 || bits == 4) {
-    uint8_t bytes[32];
+    uint8_t bytes[32] = {};
     const int64_t from = first * bits / 8;
     if (word_stride == 1) {
       std::memcpy(bytes, tensor->bytes.data() + line * line_stride * word_bytes + from,
