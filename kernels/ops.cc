@@ -1,6 +1,8 @@
 #include "kernels/ops.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <vector>
 
 namespace quire::kernels {
 namespace {
@@ -38,7 +40,7 @@ class OpChecker {
   void operator()(const LinearOp& op) {
     const bool gated = LinearOp::IsGated(op.activation);
     const int64_t rows = int64_t{Width(op.out)} * (gated ? 2 : 1);
-    Matrix(op.weight, rows, Width(op.in), "weight");
+    Matrix(op.weight, rows, Width(op.in), "weight", /*may_be_ordered=*/true);
     Vector(op.bias, rows, "bias");
     if (gated && op.scale != 1.0f) Complain("a gated product has a scale");
     SameRows(op.in, op.out);
@@ -273,7 +275,8 @@ class OpChecker {
     Complain(std::string(what) + " " + std::to_string(id) + " does not exist");
     return nullptr;
   }
-  void Matrix(WeightId id, int64_t rows, int64_t cols, const char* what) {
+  void Matrix(WeightId id, int64_t rows, int64_t cols, const char* what,
+              bool may_be_ordered = false) {
     const Weight* weight = Find(id, what);
     if (weight == nullptr) return;
     const std::string name = std::string(what) + " " + weight->name;
@@ -287,6 +290,27 @@ class OpChecker {
     Same(part_rows, weight->rows, (name + ": rows of all parts").c_str());
     if (rows != kAnyRows) Same(weight->rows, rows, (name + ": rows").c_str());
     Same(weight->cols, cols, (name + ": columns").c_str());
+    Orders(*weight, name, may_be_ordered);
+  }
+  // The product of a weight puts its inputs in one order, which permutes them.
+  void Orders(const Weight& weight, const std::string& name, bool may_be_ordered) {
+    const int32_t* const order = weight.parts.empty() ? nullptr : weight.parts.front().order;
+    for (const WeightSource& part : weight.parts) {
+      const bool same = (part.order == nullptr) == (order == nullptr) &&
+                        (order == nullptr || part.cols != weight.cols ||
+                         std::equal(order, order + weight.cols, part.order));
+      if (!same) Complain(name + ": its parts have different orders of inputs");
+    }
+    if (order == nullptr) return;
+    if (!may_be_ordered) Complain(name + ": only linear ops put their inputs in an order");
+    std::vector<bool> seen(static_cast<size_t>(weight.cols));
+    for (int64_t j = 0; j < weight.cols; ++j) {
+      const int32_t input = order[j];
+      if (input < 0 || input >= weight.cols || seen[static_cast<size_t>(input)]) {
+        return Complain(name + ": its order holds an input twice, or one that does not exist");
+      }
+      seen[static_cast<size_t>(input)] = true;
+    }
   }
   void Vector(WeightId id, int64_t size, const char* what) {
     if (id == kNoId) return;

@@ -107,6 +107,10 @@ int64_t DraftHeadSetup::FixedBytes() const {
   if (programs_.layer.has_value()) {
     bytes += BytesOf(*programs_.layer, layer_options_);
     bytes += OwnPages() * layer_options_.kv.page_bytes;
+    // The drafter keeps each row's pages until the row drafts.
+    const int64_t context =
+        config_.max_model_len > 0 ? config_.max_model_len : target.max_positions;
+    bytes += 4 * int64_t{config_.engine.max_num_seqs} * (context / BlockSizeOf(config_) + 1);
   }
   // The drafter's states by row, and what it brings to a head's step.
   const int64_t features = target.buffers[static_cast<size_t>(target.features)].width;

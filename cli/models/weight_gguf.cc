@@ -136,7 +136,7 @@ WeightShard LayOutGguf(const ModelShape& shape, int layers, WeightType matrices)
   std::vector<ShapeTensor> tensors =
       OnlyGguf(shape) ? GgufTensorsOf(shape, layers) : TensorsOf(shape, layers);
   for (ShapeTensor& tensor : tensors) {
-    tensor.name = NameOf(tensor.name);
+    if (!OnlyGguf(shape)) tensor.name = NameOf(tensor.name);
     WeightType type = WeightType::kF32;
     if (tensor.shape.size() > 1 && !tensor.floats) {
       type = matrices == WeightType::kQ4K ? QuantOf(tensor.shape.back()) : matrices;

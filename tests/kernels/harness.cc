@@ -334,6 +334,19 @@ void PagedRunner::ContinueAfter(int sequence, int other, int block) {
   }
 }
 
+Logits RunInChunks(PagedRunner& runner, const std::vector<int32_t>& tokens, int chunk,
+                   const std::vector<int32_t>& others, int begin) {
+  Logits got;
+  const int count = static_cast<int>(tokens.size());
+  for (; begin < count; begin += chunk) {
+    const int end = std::min(count, begin + chunk);
+    const std::vector<int32_t> piece(tokens.begin() + begin, tokens.begin() + end);
+    const Logits step = runner.Step({{1, 0, others}, {0, begin, piece}});
+    got.insert(got.end(), step.begin() + static_cast<ptrdiff_t>(others.size()), step.end());
+  }
+  return got;
+}
+
 double WorstError(const Logits& got, const std::vector<std::vector<double>>& wanted) {
   double worst = 0.0;
   for (size_t t = 0; t < wanted.size(); ++t) {

@@ -89,6 +89,10 @@ class PagedRunner {
 
 using Logits = std::vector<std::vector<float>>;
 
+// Logits of sequence 0's tokens from `begin` on, `chunk` in each step beside all of sequence 1.
+Logits RunInChunks(PagedRunner& runner, const std::vector<int32_t>& tokens, int chunk,
+                   const std::vector<int32_t>& others, int begin = 0);
+
 // Largest |a − b| over the largest |b| of its row; huge where a is no number.
 double WorstError(const Logits& got, const std::vector<std::vector<double>>& wanted);
 

@@ -211,12 +211,8 @@ TEST_P(Latents, HaveTheSameBitsInAnyCompany) {
     if (start > 0) {
       got = runner.Step({{0, 0, {tokens.begin(), tokens.begin() + start}}});
     }
-    for (int begin = start; begin < count; begin += chunk) {
-      const int end = std::min(count, begin + chunk);
-      const std::vector<int32_t> piece(tokens.begin() + begin, tokens.begin() + end);
-      const Logits part = runner.Step({{1, 0, others}, {0, begin, piece}});
-      got.insert(got.end(), part.begin() + 64, part.end());
-    }
+    const Logits rest = RunInChunks(runner, tokens, chunk, others, start);
+    got.insert(got.end(), rest.begin(), rest.end());
     EXPECT_EQ(got, wanted) << "chunk " << chunk;
   }
 }

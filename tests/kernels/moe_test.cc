@@ -99,14 +99,7 @@ TEST_P(Mixtures, HasTheSameBitsInAnyCompany) {
   const Logits wanted = whole.Step({{0, 0, tokens}});
   for (const int chunk : {1, 2, 5, 16, 17, 31, 33, 64}) {
     PagedRunner runner(program, {.cpu = {.threads = 3}, .sequences = 2});
-    Logits got;
-    for (int begin = 0; begin < 90; begin += chunk) {
-      const int end = std::min(90, begin + chunk);
-      const std::vector<int32_t> piece(tokens.begin() + begin, tokens.begin() + end);
-      const Logits part = runner.Step({{1, 0, others}, {0, begin, piece}});
-      got.insert(got.end(), part.begin() + 64, part.end());
-    }
-    EXPECT_EQ(got, wanted) << "chunk " << chunk;
+    EXPECT_EQ(RunInChunks(runner, tokens, chunk, others), wanted) << "chunk " << chunk;
   }
 }
 

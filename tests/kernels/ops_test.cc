@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <numeric>
 
 #include "tests/kernels/harness.h"
 
@@ -60,6 +61,38 @@ TEST(VocabularyOf, EveryIdHasOneRankAndEveryRankTheSameWidth) {
       EXPECT_EQ(next, vocab_size);
     }
   }
+}
+
+// One order permutes the inputs of a linear op; no other op has one.
+TEST(CheckProgram, OrdersOfInputsArePermutationsOfLinearOps) {
+  WeightStore store(5);
+  StepProgram program = MakeProgram(ModelShape{}, store);
+  Weight& weight = program.weights[Find<LinearOp>(program).weight];
+  ASSERT_GT(weight.parts.size(), 1u);
+  std::vector<int32_t> order(static_cast<size_t>(weight.cols));
+  std::iota(order.rbegin(), order.rend(), 0);
+  const auto give = [&weight](const int32_t* to) {
+    for (WeightSource& part : weight.parts) part.order = to;
+  };
+  const auto complains = [&program](const char* of) {
+    return CheckProgram(program).find(of) != std::string::npos;
+  };
+  give(order.data());
+  EXPECT_EQ(CheckProgram(program), "");
+  const std::vector<int32_t> copy = order;  // parts have memory of their own
+  weight.parts.back().order = copy.data();
+  EXPECT_EQ(CheckProgram(program), "");
+  weight.parts.back().order = nullptr;
+  EXPECT_TRUE(complains("(linear): weight")) << CheckProgram(program);
+  EXPECT_TRUE(complains("different orders of inputs"));
+  give(order.data());
+  order[0] = order[1];
+  EXPECT_TRUE(complains("an input twice")) << CheckProgram(program);
+  order[0] = static_cast<int32_t>(weight.cols);
+  EXPECT_TRUE(complains("one that does not exist"));
+  give(nullptr);
+  program.weights[Find<LogitsOp>(program).head].parts[0].order = copy.data();
+  EXPECT_TRUE(complains("only linear ops")) << CheckProgram(program);
 }
 
 TEST(CheckProgram, NamesTheOpAndTheShape) {
