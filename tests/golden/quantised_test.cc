@@ -29,6 +29,7 @@ struct Quantised {
   // How many: seven of each layer, less what an ignore list names.
   int matrices = 14;
   int floats = 0;  // those that become float32 where others do not
+  DType second = form;
 };
 // Each fixture of tests/golden/quantised. What no form fits, groups of inputs that are no
 // neighbours and rows that are no whole runs of 32, is float32.
@@ -49,7 +50,10 @@ constexpr Quantised kQuantisedFixtures[] = {
     {"gptq-8bit-v2", DType::kG8},
     {"gptq-3bit", DType::kG4},
     {"gptq-2bit", DType::kG4},
+    // A layer of eight bits, and a projection that stays as it is.
+    {"gptq-dynamic", DType::kG4, 13, 0, DType::kG8},
     {"awq-g128", DType::kG4_128},
+    {"awq-symmetric", DType::kG4, 7},
     {"compressed-nvfp4", DType::kF4_16, 13},
     // Four of attention, and three of each expert.
     {"compressed-mxfp4-experts", DType::kMXFP4, 13},
@@ -123,7 +127,8 @@ TEST_P(QuantisedTest, MatricesHaveTheirForm) {
   int of_form = 0;
   for (const kernels::Weight& weight : model->program.weights) {
     for (const kernels::WeightSource& part : weight.parts) {
-      if (part.type == GetParam().form && part.rows > 1) ++of_form;
+      const bool kept = part.type == GetParam().form || part.type == GetParam().second;
+      if (kept && part.rows > 1) ++of_form;
     }
   }
   const int floats = GetParam().form == DType::kF32 ? GetParam().matrices : GetParam().floats;

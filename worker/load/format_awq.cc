@@ -25,8 +25,8 @@ absl::Status ReadAwq(const json::Object& config, QuantisationSettings& settings)
     return absl::InvalidArgumentError(
         absl::StrCat("group_size is ", group, ", it must be above 0, or -1 for one group"));
   }
-  QUIRE_ASSIGN_OR_RETURN(const bool zeros, BoolOr(config, "zero_point", true));
-  if (!zeros) return InvalidArgument("zero_point false is not served; true is");
+  // The layout stores zeros in either case: without zero points, they are all 8.
+  QUIRE_RETURN_IF_ERROR(BoolOr(config, "zero_point", true).status());
   settings.schemes.push_back({.bits = 4, .group = group == -1 ? 0 : group, .symmetric = false});
   return absl::OkStatus();
 }

@@ -349,7 +349,7 @@ CHECKPOINTS = {
     # The older spelling, four taps, biases.
     "lfm2-biases": (lfm2(num_key_value_heads=1, conv_L_cache=4, conv_bias=True, full_attn_idxs=[0],
                          block_ff_dim=150, block_ffn_dim_multiplier=1.3, tie_embedding=False,
-                         tie_word_embeddings=False), torch.float32, 1),
+                         tie_word_embeddings=False), torch.bfloat16, 1),
     "qwen3-next": (
         model("Qwen3NextForCausalLM", "qwen3_next",
               **delta(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24,

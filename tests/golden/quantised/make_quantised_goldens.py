@@ -8,7 +8,7 @@ Run it from anywhere:
 Each fixture is a folder as it would be published: config.json with its quantization_config, and
 model.safetensors. golden.json has the tokens and logits of the float32 reference on the dequantised weights:
 compressed-tensors and bitsandbytes pack and unpack their own, the other formats are written and read back here,
-bit by bit as their descriptions say.
+bit by bit as their descriptions say. make_gptqmodel_goldens.py has the fixtures that gptqmodel writes.
 """
 import json
 import pathlib
@@ -178,12 +178,12 @@ def bnb_config(**settings):
             "bnb_4bit_quant_storage": "uint8", **settings}
 
 
-# --- GPTQ and AWQ -------------------------------------------------------------------------------
+# --- GPTQ ---------------------------------------------------------------------------------------------
 
-def round_to_groups(weight, bits, group, symmetric, order=None):
+def round_to_groups(weight, bits, group, symmetric):
     """Codes [rows, cols], scales [groups, rows] of float16, zeros [groups, rows]."""
     rows, cols = weight.shape
-    group_of = torch.arange(cols) // group if order is None else order
+    group_of = torch.arange(cols) // group
     groups = int(group_of.max()) + 1
     top = 2 ** bits - 1
     scales = torch.empty(groups, rows, dtype=torch.float16)
@@ -221,14 +221,9 @@ def from_words(words, bits):
     return torch.from_numpy((stream << numpy.arange(bits)[None, :, None]).sum(1))
 
 
-def gptq(bits, group, symmetric=True, act_order=False, version=1):
+def gptq(bits, group, symmetric=True, version=1):
     def quantise(weight, name):
-        rows, cols = weight.shape
-        order = None
-        if act_order:
-            generator = torch.Generator().manual_seed(cols)
-            order = (torch.arange(cols) // group)[torch.randperm(cols, generator=generator)]
-        codes, scales, zeros, group_of = round_to_groups(weight, bits, group, symmetric, order)
+        codes, scales, zeros, group_of = round_to_groups(weight, bits, group, symmetric)
         # Symmetric files of some writers hold zeros of the other version; no reader may use them.
         stored = (zeros - (1 if version == 1 and not symmetric else 0)) % 2 ** bits
         state = {"qweight": to_words(codes.T, bits), "scales": scales,
@@ -239,32 +234,6 @@ def gptq(bits, group, symmetric=True, act_order=False, version=1):
         index = state["g_idx"].long()
         value = (read - read_zeros[index].T).float() * state["scales"][index].T.float()
         return state, value
-    return quantise
-
-
-AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
-
-
-def awq(group):
-    def quantise(weight, name):
-        codes, scales, zeros, group_of = round_to_groups(weight, 4, group, symmetric=False)
-
-        def pack(numbers):  # [n, outputs]
-            blocks = numbers.reshape(numbers.shape[0], -1, 8).numpy().astype(numpy.uint32)
-            words = numpy.zeros(blocks.shape[:2], numpy.uint32)
-            for nibble, output in enumerate(AWQ_ORDER):
-                words |= blocks[:, :, output] << numpy.uint32(4 * nibble)
-            return torch.from_numpy(words.view(numpy.int32))
-
-        def unpack(words):
-            numbers = words.numpy().view(numpy.uint32)
-            out = numpy.zeros((*numbers.shape, 8), numpy.int64)
-            for nibble, output in enumerate(AWQ_ORDER):
-                out[:, :, output] = (numbers >> numpy.uint32(4 * nibble)) & 15
-            return torch.from_numpy(out.reshape(numbers.shape[0], -1))
-        state = {"qweight": pack(codes.T), "qzeros": pack(zeros), "scales": scales}
-        value = (unpack(state["qweight"]) - unpack(state["qzeros"])[group_of]).float()
-        return state, (value * scales[group_of].float()).T.contiguous()
     return quantise
 
 
@@ -315,16 +284,10 @@ FIXTURES = {
         llama(), gptq_config(4, 128, sym=False, checkpoint_format="gptq"),
         gptq(4, 128, symmetric=False)),
     "gptq-4bit-g64-sym": (qwen3(), gptq_config(4, 64), gptq(4, 64)),
-    "gptq-4bit-act-order": (llama(), gptq_config(4, 32, desc_act=True),
-                            gptq(4, 32, act_order=True)),
     "gptq-8bit-v2": (
         llama(), gptq_config(8, -1, sym=False, checkpoint_format="gptq_v2"),
         gptq(8, 1 << 20, symmetric=False, version=2)),
-    "gptq-3bit": (llama(), gptq_config(3, 64, sym=False), gptq(3, 64, symmetric=False)),
     "gptq-2bit": (llama(), gptq_config(2, 32), gptq(2, 32)),
-    "awq-g128": (
-        qwen3(), {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm",
-                  "zero_point": True, "modules_to_not_convert": ["lm_head"]}, awq(128)),
     "compressed-nvfp4": (llama(**TINY), compressed_fp4_config("nvfp4-pack-quantized", NVFP4),
                          compressed_fp4("nvfp4-pack-quantized", NVFP4)),
     # Tensors of each expert.

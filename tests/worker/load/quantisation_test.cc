@@ -72,7 +72,6 @@ TEST(Quantisation, ConfigurationsThatAreNotServed) {
                  "another sym for some modules");
   ExpectUnserved(R"({"quant_method":"awq","version":"gemv"})", "version \"gemv\" is not served");
   ExpectUnserved(R"({"quant_method":"awq","bits":8})", "bits is 8, served is 4");
-  ExpectUnserved(R"({"quant_method":"awq","zero_point":false})", "zero_point false");
   ExpectUnserved(R"({"quant_method":"compressed-tensors"})", "config_groups is missing");
   ExpectUnserved(R"({"quant_method":"compressed-tensors","config_groups":{}})", "names no weights");
   ExpectUnserved(Compressed("mxfp8-quantized", ""), "format \"mxfp8-quantized\" is not served");
