@@ -12,8 +12,8 @@ int CodeOf(const std::byte* block, int element) {
 
 }  // namespace
 
-void WriteMxfp4Rows(const Mxfp4Rows& from, std::byte* to) {
-  for (int64_t row = 0; row < from.rows; ++row) {
+void WriteMxfp4Rows(const Mxfp4Rows& from, int64_t first, int64_t count, std::byte* to) {
+  for (int64_t row = first; row < first + count; ++row) {
     for (int64_t i = 0; i < from.row_blocks; ++i) {
       const int64_t at = row * from.row_stride + i;
       const std::byte* block = from.blocks + at * kBytes;

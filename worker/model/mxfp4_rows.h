@@ -13,12 +13,11 @@ namespace quire::model {
 struct Mxfp4Rows {
   const std::byte* blocks = nullptr;  // of the first row and block
   const std::byte* scales = nullptr;
-  int64_t rows = 0;
   int64_t row_blocks = 0;  // blocks of a row that are taken
   int64_t row_stride = 0;  // blocks from row to row
 };
 
-// Writes rows · row_blocks blocks of 17 bytes.
-void WriteMxfp4Rows(const Mxfp4Rows& from, std::byte* to);
+// Writes rows first … first + count − 1: count · row_blocks blocks of 17 bytes.
+void WriteMxfp4Rows(const Mxfp4Rows& from, int64_t first, int64_t count, std::byte* to);
 
 }  // namespace quire::model

@@ -33,9 +33,10 @@ absl::StatusOr<float> ReadOuterScale(const load::Tensor& scale, const load::Tens
                                                  value, ", it must be a finite number"));
 }
 
-void WriteScaledNvfp4Rows(const kernels::WeightSource& from, float scale, std::byte* to) {
+void WriteScaledNvfp4Rows(const kernels::WeightSource& from, float scale, int64_t first,
+                          int64_t count, std::byte* to) {
   constexpr int kGroups = kernels::BlockElements(DType::kNVFP4) / kernels::gguf::kGroup;
-  for (int64_t row = 0; row < from.rows; ++row) {
+  for (int64_t row = first; row < first + count; ++row) {
     const std::byte* block = from.Row(row);
     for (int64_t col = 0; col < from.cols; col += kernels::BlockElements(DType::kNVFP4)) {
       for (int group = 0; group < kGroups; ++group) {

@@ -21,6 +21,7 @@ absl::StatusOr<float> ReadOuterScale(const load::Tensor& scale, const load::Tens
                                      int expert);
 
 // Writes rows of NVFP4 as kF4_16, end to end.
-void WriteScaledNvfp4Rows(const kernels::WeightSource& from, float scale, std::byte* to);
+void WriteScaledNvfp4Rows(const kernels::WeightSource& from, float scale, int64_t first,
+                          int64_t count, std::byte* to);
 
 }  // namespace quire::model

@@ -179,11 +179,21 @@ bool ProgramBuilder::AddMxfp4(const Stack& stack, int64_t cols, const Place& pla
   const int64_t rows = stack.kept.count < 0 ? stack.rows : stack.kept.count;
   const int64_t row = place.expert * places.count + places.first + places.step * stack.kept.begin;
   const int64_t first = row * in_row + kept.begin / kElements;
-  const Mxfp4Rows from{blocks->bytes.data() + first * kBytes, scales->bytes.data() + first, rows,
+  const Mxfp4Rows from{blocks->bytes.data() + first * kBytes, scales->bytes.data() + first,
                        weight.cols / kElements, places.step * in_row};
   if (weight.name.empty()) weight.name = blocks->name;
-  weight.parts.push_back(memory_.Later(DType::kMXFP4, rows, weight.cols,
-                                       [from](std::byte* to) { WriteMxfp4Rows(from, to); }));
+  // Gate and up lie row by row: the bytes of both are done with when the later one is.
+  std::span<const std::byte> file;
+  if (places.first + 1 == places.step) {
+    file = blocks->bytes.subspan(static_cast<size_t>((row - places.first) * in_row * kBytes),
+                                 static_cast<size_t>(rows * places.step * in_row * kBytes));
+  }
+  weight.parts.push_back(memory_.MakeRows(
+      DType::kMXFP4, rows, weight.cols,
+      [from](int64_t first_row, int64_t count, std::byte* to) {
+        WriteMxfp4Rows(from, first_row, count, to);
+      },
+      file));
   weight.rows += rows;
   return true;
 }
@@ -263,9 +273,13 @@ void ProgramBuilder::AddRows(const Stack& stack, int64_t cols, const Place& plac
     used_.Add(outer);
     const absl::StatusOr<float> scale = ReadOuterScale(*outer, *tensor, place.expert);
     if (!scale.ok()) return Fail(scale.status());
-    source = memory_.Later(
+    const std::span<const std::byte> file(source.data, static_cast<size_t>(source.Bytes()));
+    source = memory_.MakeRows(
         DType::kF4_16, source.rows, source.cols,
-        [source, scale = *scale](std::byte* to) { WriteScaledNvfp4Rows(source, scale, to); });
+        [source, scale = *scale](int64_t first, int64_t count, std::byte* to) {
+          WriteScaledNvfp4Rows(source, scale, first, count, to);
+        },
+        source.RowStride() == source.RowBytes() ? file : std::span<const std::byte>());
   }
   if (weight.name.empty()) weight.name = tensor->name;
   weight.parts.push_back(memory_.Convert(source, tensor->name));

@@ -92,8 +92,24 @@ WeightSource WeightMemory::Later(DType type, int64_t rows, int64_t cols,
   WeightSource made{type, rows, cols};
   std::byte* const data = Allocate(made.Bytes());
   made.data = data;
-  ++quantised_.kept;
   later_.push_back([data, write = std::move(write)] { write(data); });
+  return made;
+}
+
+WeightSource WeightMemory::MakeRows(DType type, int64_t rows, int64_t cols, WriteRows write,
+                                    std::span<const std::byte> file) {
+  QUIRE_CHECK(!IsFloat(type));
+  WeightSource made{type, rows, cols};
+  std::byte* const data = Allocate(made.Bytes());
+  made.data = data;
+  ++quantised_.kept;
+  auto writer = std::make_unique<MadeRows>();
+  writer->write = std::move(write);
+  writer->file = file;
+  writer->rows = rows;
+  writer->to = data;
+  made.writer = writer.get();
+  made_rows_.push_back(std::move(writer));
   return made;
 }
 
@@ -177,6 +193,14 @@ absl::Status WeightMemory::Fill(const std::function<void(const void* data, int64
                                 bool writers_only) {
   for (const Promise& promise : promises_) QUIRE_RETURN_IF_ERROR(Write(promise));
   promises_.clear();
+  if (!writers_only) {
+    for (const std::unique_ptr<MadeRows>& made : made_rows_) {
+      later_.emplace_back([&made = *made, &release] {
+        made.write(0, made.rows, made.to);
+        if (release) release(made.file.data(), static_cast<int64_t>(made.file.size()));
+      });
+    }
+  }
   // Matrices are divided among threads; the reported error is the first bad one's.
   std::vector<absl::Status> results(quantised_rows_.size());
   std::atomic<size_t> next{0};

@@ -42,9 +42,14 @@ class WeightMemory {
   // written end to end, also without a requested type.
   kernels::WeightSource Gather(const kernels::WeightSource& source, int64_t column_step,
                                const std::string& name);
-  // A quantised matrix whose rows end to end Fill lets `write` make, on any thread.
+  // A matrix whose rows end to end Fill lets `write` make, on any thread.
   kernels::WeightSource Later(kernels::DType type, int64_t rows, int64_t cols,
                               std::function<void(std::byte* to)> write);
+  // Rows first … first + count − 1 of a quantised matrix, end to end.
+  using WriteRows = std::function<void(int64_t first, int64_t count, std::byte* to)>;
+  // A quantised matrix that `write` makes as Fill describes; `file` is what it reads alone.
+  kernels::WeightSource MakeRows(kernels::DType type, int64_t rows, int64_t cols, WriteRows write,
+                                 std::span<const std::byte> file);
   // The same as Convert for a vector, at once: INVALID_ARGUMENT as Fill.
   absl::StatusOr<kernels::WeightSource> ConvertVector(const kernels::WeightSource& source,
                                                       const std::string& name);
@@ -55,9 +60,9 @@ class WeightMemory {
   kernels::WeightSource MakeTransposed(load::QuantisedMatrix matrix,
                                        const load::QuantisedMatrix::Slice& slice);
   // Writes the matrices that Convert and Make have promised; once, before a backend loads them.
-  // With `writers_only` those of Make are checked, and a backend that TakesRowWriters has them
-  // written. Calls `release` for bytes of files that a quantised matrix has been made from.
-  // INVALID_ARGUMENT names a tensor with a number that the type cannot hold, or that is none.
+  // With `writers_only` those of Make and MakeRows are checked, and a backend that TakesRowWriters
+  // has them written. Calls `release` for bytes of files that a quantised matrix has been made
+  // from. INVALID_ARGUMENT names a tensor with a number that the type cannot hold, or that is none.
   absl::Status Fill(const std::function<void(const void* data, int64_t bytes)>& release = nullptr,
                     bool writers_only = false);
 
@@ -95,6 +100,21 @@ class WeightMemory {
     bool transposed = false;  // it is no writer of rows then
   };
 
+  // What MakeRows returns.
+  struct MadeRows final : kernels::RowWriter {
+    void Write(int64_t first, int64_t count, std::byte* to) const override {
+      write(first, count, to);
+    }
+    std::span<const std::byte> BytesBehind(int64_t first, int64_t count) const override {
+      return first + count == rows ? file : std::span<const std::byte>();
+    }
+
+    WriteRows write;
+    std::span<const std::byte> file;
+    int64_t rows = 0;
+    std::byte* to = nullptr;
+  };
+
   bool MustConvert(const kernels::WeightSource& source) const;
   absl::Status Write(const Promise& promise) const;
   QuantisedRows& KeepRows(load::QuantisedMatrix matrix, const load::QuantisedMatrix::Slice& slice,
@@ -105,6 +125,7 @@ class WeightMemory {
   std::vector<std::span<std::byte>> blocks_;
   std::vector<Promise> promises_;
   std::vector<std::unique_ptr<QuantisedRows>> quantised_rows_;  // kept for their writers
+  std::vector<std::unique_ptr<MadeRows>> made_rows_;
   std::vector<std::function<void()>> later_;
   QuantisedCount quantised_;
 };

@@ -72,7 +72,8 @@ TEST(Nvfp4Rows, RowsAreThoseOfTheFileTimesTheScale) {
   const WeightSource from{DType::kNVFP4, 3, 128, file.data() + 36, 3 * 36};
   WeightSource made{DType::kF4_16, 3, 128};
   std::vector<std::byte> bytes(static_cast<size_t>(made.Bytes()));
-  WriteScaledNvfp4Rows(from, kScale, bytes.data());
+  WriteScaledNvfp4Rows(from, kScale, 0, 1, bytes.data());
+  WriteScaledNvfp4Rows(from, kScale, 1, 2, bytes.data() + made.RowBytes());
   made.data = bytes.data();
   std::vector<float> plain(128), scaled(128);
   for (int64_t row = 0; row < 3; ++row) {
