@@ -12,6 +12,7 @@ LIMITS = {
     "chat_template": ("common/text/chat_template.h", "kMaxTemplateInputBytes"),
     "client_address": ("router/http/services.h", "max_header_bytes"),
     "constraint": ("common/wire/constraint.h", "kMaxConstraintBytes"),
+    "desired_adapters": ("worker/adapters/desired_adapters.h", "kMaxDesiredBytes"),
     "dialect": ("common/text/chat_template.h", "kMaxTemplateOutputBytes"),
     "endpoint_slices": ("router/discovery/kubernetes_source.h", "kMaxPageBytes"),
     "gguf": ("worker/load/gguf.h", "kMaxGgufStringBytes"),

@@ -79,27 +79,6 @@ void AddEntry(const json::Value& value, size_t index, Collected& all) {
   all.Add(*name, *path);
 }
 
-absl::StatusOr<DesiredAdapters> FromList(const std::string& dir, const std::string& path) {
-  QUIRE_ASSIGN_OR_RETURN(const std::string text, ReadList(dir, path));
-  const absl::StatusOr<json::Value> parsed =
-      json::Parse(text, {.max_bytes = kMaxDesiredBytes, .max_depth = 8});
-  if (!parsed.ok()) return Annotate(parsed.status(), path);
-  const json::Object* object = parsed->if_object();
-  const json::Value* list = object == nullptr ? nullptr : json::Find(*object, "adapters");
-  const json::Array* entries = list == nullptr ? nullptr : list->if_array();
-  if (entries == nullptr) {
-    return InvalidArgument(path +
-                           R"(: must be like {"adapters": [{"name": "sql", "path": "sql"}]})");
-  }
-  if (entries->size() > kMaxDesiredEntries) {
-    return InvalidArgument(absl::StrCat(path, ": has ", entries->size(), " entries; at most ",
-                                        kMaxDesiredEntries, " are read"));
-  }
-  Collected all;
-  for (size_t i = 0; i < entries->size(); ++i) AddEntry((*entries)[i], i, all);
-  return all.Take();
-}
-
 absl::StatusOr<DesiredAdapters> FromFolders(const std::string& dir) {
   const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir(dir.c_str()), closedir);
   if (open == nullptr) {
@@ -125,12 +104,34 @@ absl::StatusOr<DesiredAdapters> FromFolders(const std::string& dir) {
 
 }  // namespace
 
+absl::StatusOr<DesiredAdapters> ParseDesiredAdapters(std::string_view text,
+                                                     const std::string& path) {
+  const absl::StatusOr<json::Value> parsed =
+      json::Parse(text, {.max_bytes = kMaxDesiredBytes, .max_depth = 8});
+  if (!parsed.ok()) return Annotate(parsed.status(), path);
+  const json::Object* object = parsed->if_object();
+  const json::Value* list = object == nullptr ? nullptr : json::Find(*object, "adapters");
+  const json::Array* entries = list == nullptr ? nullptr : list->if_array();
+  if (entries == nullptr) {
+    return InvalidArgument(path +
+                           R"(: must be like {"adapters": [{"name": "sql", "path": "sql"}]})");
+  }
+  if (entries->size() > kMaxDesiredEntries) {
+    return InvalidArgument(absl::StrCat(path, ": has ", entries->size(), " entries; at most ",
+                                        kMaxDesiredEntries, " are read"));
+  }
+  Collected all;
+  for (size_t i = 0; i < entries->size(); ++i) AddEntry((*entries)[i], i, all);
+  return all.Take();
+}
+
 absl::StatusOr<DesiredAdapters> ReadDesiredAdapters(const std::string& dir) {
   const std::string list = absl::StrCat(dir, "/", kDesiredFile);
   struct stat info {};
   // A link to nothing is a list that is being exchanged, not a folder without one.
-  if (lstat(list.c_str(), &info) == 0) return FromList(dir, list);
-  return FromFolders(dir);
+  if (lstat(list.c_str(), &info) != 0) return FromFolders(dir);
+  QUIRE_ASSIGN_OR_RETURN(const std::string text, ReadList(dir, list));
+  return ParseDesiredAdapters(text, list);
 }
 
 }  // namespace quire

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,11 @@ struct DesiredAdapters {
   // Entries that say nothing usable, with why.
   std::vector<std::pair<std::string, std::string>> problems;
 };
+
+// What the list `text` of the file `path` says; INVALID_ARGUMENT: it is no list of at most
+// kMaxDesiredEntries.
+absl::StatusOr<DesiredAdapters> ParseDesiredAdapters(std::string_view text,
+                                                     const std::string& path);
 
 // An error where nothing can be known: the folder or the list cannot be read.
 absl::StatusOr<DesiredAdapters> ReadDesiredAdapters(const std::string& dir);
