@@ -69,7 +69,6 @@ struct AdaptedModel {
   }
 
   std::unique_ptr<RankDriver> Drive(RankDriver::Options options) {
-    options.fill_weights = true;
     options.max_loras = static_cast<int>(adapters.size());
     options.max_lora_rank = adapters.empty() ? 0 : kRank;
     options.install = [this](const kernels::StepProgram& steps, kernels::LoadedProgram& program) {

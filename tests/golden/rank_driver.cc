@@ -58,11 +58,9 @@ std::unique_ptr<RankDriver> RankDriver::Make(model::Model& model, const Options&
         options.make_backend ? options.make_backend() : kernels::MakeCpuBackend(cpu, error);
     QUIRE_CHECK(one.backend != nullptr);
   }
-  if (options.fill_weights) {
-    if (const absl::Status filled = model.FillWeights(); !filled.ok()) {
-      error = StatusMessage(filled);
-      return nullptr;
-    }
+  if (const absl::Status filled = model.FillWeights(); !filled.ok()) {
+    error = StatusMessage(filled);
+    return nullptr;
   }
   if (!driver->Load(options, error)) return nullptr;
   const kernels::KvLayout layout =

@@ -28,7 +28,6 @@ class RankDriver {
     int max_positions = 128;
     // Makes a rank's device; empty: a CPU's.
     std::function<std::unique_ptr<kernels::Backend>()> make_backend = nullptr;
-    bool fill_weights = false;  // before they are packed
     int max_loras = 0;
     int max_lora_rank = 0;
     // Puts adapters into a rank's slots once it is loaded.

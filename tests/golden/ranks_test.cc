@@ -18,9 +18,10 @@
 namespace quire::golden {
 namespace {
 
-// Of the largest logit of a row.
-constexpr double kTolerance = 1e-5;
-constexpr double kRecurrentTolerance = 1e-4;  // with the gated delta rule
+// Of the largest logit of a row. One rank and several are each within half of it from the exact
+// result (parity_test.cc), on different sides at worst.
+constexpr double kTolerance = 2e-5;
+constexpr double kRecurrentTolerance = 2e-4;  // with the gated delta rule
 
 std::string PathOf(const std::string& name) {
   const std::string path = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/models/" + name;

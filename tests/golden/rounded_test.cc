@@ -166,7 +166,6 @@ TEST_P(RoundedGolden, TwoRanksRoundAsFar) {
   const auto on_two = [&](int step) {
     RankDriver::Options options;
     options.ranks = 2;
-    options.fill_weights = true;
     options.make_backend = [] {
       std::string unused;
       return kernels::MakeCpuBackend({.threads = 1, .activation_dtype = "w8a8"}, unused);
