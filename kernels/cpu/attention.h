@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/attention_frame.h"
 #include "kernels/cpu/attention_latents.h"
+#include "kernels/cpu/attention_pages.h"
 #include "kernels/cpu/attention_tile.h"
 
 namespace quire::kernels::cpu {
@@ -59,34 +60,68 @@ void BeginWithSinks(const AttentionFrame& f) {
   }
 }
 
-template <class V>
-void Attend(const AttentionJob& job, const AttentionTask& task, float* scratch) {
-  AttentionFrame f;
-  SetUpFrame<V>(f, job, task, scratch);
+// Spans and tiles of all keys; add(key, begin, end) adds the tile of keys from `key` on.
+template <class V, class AddTileOf>
+void AttendSpans(AttentionFrame& f, AddTileOf&& add) {
   const int begin = f.FirstKey(0);
   const int end = f.EndKey(f.rows - 1);
-  const RowTiles tiles(f.rows, V::kTileRows);
-  Reset<V>(f, f.all);
-  BeginWithSinks<V>(f);
   for (int span = begin / kSpanKeys; span * kSpanKeys < end; ++span) {
     Reset<V>(f, f.span);
     const int span_end = std::min(end, (span + 1) * kSpanKeys);
     int key = std::max(begin, span * kSpanKeys) / kTileKeys * kTileKeys;
-    for (; key < span_end; key += kTileKeys) {
-      if (job.latents) {
-        PrefetchLatents<V>(f, key + kTileKeys, end);
-        FindLatents<V>(f, key, begin, end);
-      } else {
-        PrefetchKeys<V>(f, key + kTileKeys, end);
-        FindKeys<V>(f, key, begin, end);
-      }
-      ScoreTile<V>(f, key, begin, end);
-      for (int tile = 0; tile < tiles.count; ++tile) {
-        AddTile<V>(f, key, tiles.Begin(tile), tiles.Begin(tile + 1) - tiles.Begin(tile));
-      }
-    }
+    for (; key < span_end; key += kTileKeys) add(key, begin, end);
     MergeSpan<V>(f);
   }
+}
+
+template <class V, KvType kType>
+void AttendInPages(AttentionFrame& f) {
+  const RowTiles tiles(f.rows, V::kTileRows);
+  PageStep step;
+  bool found = false;
+  AttendSpans<V>(f, [&](int key, int begin, int end) {
+    step.tile = found ? step.next : FindPages(f, key, begin, end);
+    found = true;
+    const bool more = key + kTileKeys < end;
+    step.next = more ? FindPages(f, key + kTileKeys, begin, end) : step.tile;
+    step.key = key;
+    step.begin = begin;
+    step.end = end;
+    for (int i = 0; i < tiles.count; ++i) {
+      const int row = tiles.Begin(i);
+      WithRows<V::kTileRows>(tiles.Begin(i + 1) - row, [&](auto rows) {
+        constexpr int kRows = decltype(rows)::value;
+        if (i == 0) return AddPageTile<V, kType, kRows, true>(f, step, row);
+        return AddPageTile<V, kType, kRows, false>(f, step, row);
+      });
+    }
+  });
+}
+
+template <class V>
+void Attend(const AttentionJob& job, const AttentionTask& task, float* scratch) {
+  AttentionFrame f;
+  SetUpFrame<V>(f, job, task, scratch);
+  Reset<V>(f, f.all);
+  BeginWithSinks<V>(f);
+  const RowTiles tiles(f.rows, V::kTileRows);
+  if (tiles.count <= kMostPageTiles && !job.latents) {
+    WithKvType(job.pages.type, [&](auto type) { AttendInPages<V, decltype(type)::value>(f); });
+    return WriteOut<V>(f);
+  }
+  AttendSpans<V>(f, [&](int key, int begin, int end) {
+    if (job.latents) {
+      PrefetchLatents<V>(f, key + kTileKeys, end);
+      FindLatents<V>(f, key, begin, end);
+    } else {
+      PrefetchKeys<V>(f, key + kTileKeys, end);
+      FindKeys<V>(f, key, begin, end);
+    }
+    ScoreTile<V>(f, key, begin, end);
+    for (int tile = 0; tile < tiles.count; ++tile) {
+      AddTile<V>(f, key, tiles.Begin(tile), tiles.Begin(tile + 1) - tiles.Begin(tile));
+    }
+  });
   WriteOut<V>(f);
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/stored_kv.h"
 
 namespace quire::kernels::cpu {
 
@@ -94,40 +95,26 @@ void Reset(const AttentionFrame& f, const AttentionSums& sums) {
   std::fill(sums.out, sums.out + f.rows * f.dim, 0.0f);
 }
 
-// Sixteen codes of e4m3: exponent and mantissa where float32 has them, too small by 2^120.
-template <class V>
-typename V::F LoadFp8(const std::byte* p) {
-  const auto code = V::template ShiftLeft<20>(V::LoadSignedBytes(p));
-  return V::Mul(V::AsFloat(V::And(code, V::SetInt(0x87f00000u))), V::Set(0x1p120f));
-}
-
-// Sixteen elements of keys or values of a type that is not float32, without their scale.
-template <class V>
-typename V::F LoadStored(KvType type, const std::byte* base, int64_t element) {
-  if (type == KvType::kBF16) return V::LoadBFloat(base + 2 * element);
-  if (type == KvType::kF16) return V::LoadHalf(base + 2 * element);
-  return LoadFp8<V>(base + element);
-}
-
 // The keys ([dim][16]) and values ([16][dim]) of sixteen slots of a page, as floats.
-template <class V>
+template <class V, KvType kType>
 void WidenPanel(const AttentionFrame& f, const std::byte* page, int slot, float* keys,
                 float* values) {
+  constexpr int kBytes = KvElementBytes(kType);
+  constexpr bool kScaled = kType == KvType::kFp8;
   const LayerPages& pages = f.job->pages;
   const int head = f.task->kv_head;
-  const int64_t offset = head * pages.head_elements + slot * f.dim;
-  const std::byte* from_keys = page + pages.key_offset;
-  const std::byte* from_values = page + pages.value_offset;
-  const bool scaled = pages.type == KvType::kFp8;
+  const int64_t offset = (head * pages.head_elements + slot * f.dim) * kBytes;
+  const std::byte* from_keys = page + pages.key_offset + offset;
+  const std::byte* from_values = page + pages.value_offset + offset;
   const int64_t scale = 4 * (int64_t{head} * pages.block_size + slot);
   const auto* key_scales = reinterpret_cast<const float*>(page + pages.key_scale_offset + scale);
   const auto* value_scales =
       reinterpret_cast<const float*>(page + pages.value_scale_offset + scale);
-  const auto key_scale = scaled ? V::Load(key_scales) : V::Zero();
+  const auto key_scale = kScaled ? V::Load(key_scales) : V::Zero();
   for (int64_t i = 0; i < 16 * f.dim; i += 16) {
-    auto key = LoadStored<V>(pages.type, from_keys, offset + i);
-    auto value = LoadStored<V>(pages.type, from_values, offset + i);
-    if (scaled) {
+    auto key = LoadStored<V, kType>(from_keys + i * kBytes);
+    auto value = LoadStored<V, kType>(from_values + i * kBytes);
+    if constexpr (kScaled) {
       key = V::Mul(key, key_scale);
       value = V::Mul(value, V::Set(value_scales[i / f.dim]));
     }
@@ -174,7 +161,9 @@ void FindKeys(AttentionFrame& f, int tile_key, int begin, int end) {
     }
     float* keys = f.wide_keys + 16 * panel * f.dim;
     float* values = f.wide_values + 16 * panel * f.dim;
-    WidenPanel<V>(f, page, slot, keys, values);
+    WithKvType(pages.type, [&](auto type) {
+      WidenPanel<V, decltype(type)::value>(f, page, slot, keys, values);
+    });
     f.key_panels[panel] = keys;
     for (int i = 0; i < 16; ++i) f.value_rows[16 * panel + i] = values + i * f.dim;
   }

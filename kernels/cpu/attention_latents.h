@@ -14,11 +14,14 @@ const float* LatentRows(const AttentionFrame& f, const std::byte* page, int slot
   const int64_t first = slot * f.dim;
   if (pages.type == KvType::kF32) return reinterpret_cast<const float*>(from) + first;
   const auto* scales = reinterpret_cast<const float*>(page + pages.value_scale_offset) + slot;
-  for (int64_t i = 0; i < 16 * f.dim; i += 16) {
-    auto value = LoadStored<V>(pages.type, from, first + i);
-    if (pages.type == KvType::kFp8) value = V::Mul(value, V::Set(scales[i / f.dim]));
-    V::Store(wide + i, value);
-  }
+  WithKvType(pages.type, [&](auto type) {
+    constexpr KvType kType = decltype(type)::value;
+    for (int64_t i = 0; i < 16 * f.dim; i += 16) {
+      auto value = LoadStored<V, kType>(from + (first + i) * KvElementBytes(kType));
+      if constexpr (kType == KvType::kFp8) value = V::Mul(value, V::Set(scales[i / f.dim]));
+      V::Store(wide + i, value);
+    }
+  });
   return wide;
 }
 
