@@ -21,6 +21,7 @@ QUIRE_DEVICE uint64_t Shuffle(uint64_t x, int from) {
   return __shfl_sync(kAllLanes, static_cast<unsigned long long>(x), from);
 }
 QUIRE_DEVICE uint32_t Ballot(bool p) { return __ballot_sync(kAllLanes, p); }
+QUIRE_DEVICE uint32_t CountBits(uint32_t x) { return static_cast<uint32_t>(__popc(x)); }
 QUIRE_DEVICE uint32_t AtomicAdd(uint32_t* at, uint32_t x) { return atomicAdd(at, x); }
 QUIRE_DEVICE uint64_t AtomicAdd(uint64_t* at, uint64_t x) {
   return atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(x));
@@ -43,6 +44,7 @@ QUIRE_DEVICE uint32_t Shuffle(uint32_t x, int from) {
 }
 QUIRE_DEVICE uint64_t Shuffle(uint64_t x, int from) { return emulated::Shuffle(x, from); }
 QUIRE_DEVICE uint32_t Ballot(bool p) { return emulated::Ballot(p); }
+QUIRE_DEVICE uint32_t CountBits(uint32_t x) { return static_cast<uint32_t>(__builtin_popcount(x)); }
 QUIRE_DEVICE uint32_t AtomicAdd(uint32_t* at, uint32_t x) {
   return static_cast<uint32_t>(emulated::Atomic(emulated::AtomicOp::kAdd, at, 4, x));
 }

@@ -102,7 +102,7 @@ QUIRE_DEVICE void LoadPiece(const GemmParams& params, int piece, Tile& tile) {
 
 // The sums of a tile, turned to [token][weight] through shared memory.
 template <class Tile>
-QUIRE_DEVICE void Finish(const GemmParams& params, const Tile& tile) {
+QUIRE_DEVICE const float* Turn(const Tile& tile) {
   float* turned = Shared<float>();
   const int row = WarpIndex() % Tile::kRowWarps * Tile::kRowFragments * 16 + Lane() / 4;
   const int token = WarpIndex() / Tile::kRowWarps * Tile::kOctets * 8 + Lane() % 4 * 2;
@@ -118,6 +118,12 @@ QUIRE_DEVICE void Finish(const GemmParams& params, const Tile& tile) {
     }
   }
   BlockBarrier();
+  return turned;
+}
+
+template <class Tile>
+QUIRE_DEVICE void Finish(const GemmParams& params, const Tile& tile) {
+  const float* turned = Turn(tile);
   if (params.out_float32) {
     StoreTile<Tile::kTokens, Tile::kOutStride, 4>(params, turned);
   } else {

@@ -44,7 +44,8 @@ struct GemmTile {
   static constexpr int kRowWarps = 8 / kTokenWarps;
   static constexpr int kRowFragments = kGemmRows / 16 / kRowWarps;
   static constexpr int kOctets = kTokens / 8 / kTokenWarps;
-  static constexpr int kStageBytes = (kGemmRows + kTokens) * kGemmRowBytes;
+  static constexpr int kWeightBytes = kGemmRows * kGemmRowBytes;  // of a stage, before its tokens
+  static constexpr int kStageBytes = kWeightBytes + kTokens * kGemmRowBytes;
   // Results pass through shared memory as [token][128 + 4] float32: the four spread the banks.
   static constexpr int kOutStride = kGemmRows + 4;
   static constexpr int kOutBytes = kTokens * kOutStride * 4;

@@ -21,9 +21,19 @@ template <Activation kKind>
 QUIRE_DEVICE float Activate(float x) {
   if (kKind == Activation::kSiluGated) return TimesSigmoid(x, x);
   if (kKind == Activation::kRelu) return x > 0.0f ? x : 0.0f;
+  if (kKind == Activation::kReluSquared) return x > 0.0f ? x * x : 0.0f;
   // 0.5 · (1 + tanh z) is the sigmoid of 2z.
   const float cube = x * x * x;
   return TimesSigmoid(x, 2.0f * 0.7978845608028654f * Fma(0.044715f, cube, x));
+}
+
+// A NaN passes the clamps.
+template <Activation kKind>
+QUIRE_DEVICE float Gate(float gate, float up) {
+  if (kKind != Activation::kClampedGated) return Activate<kKind>(gate) * up;
+  const float g = gate > 7.0f ? 7.0f : gate;
+  const float u = up > 7.0f ? 7.0f : up < -7.0f ? -7.0f : up;
+  return (u + 1.0f) * TimesSigmoid(g, 1.702f * g);
 }
 
 // A thread makes one vector of 8 elements.
@@ -32,7 +42,7 @@ QUIRE_DEVICE void Run(const ActivationParams& params) {
   const int vectors = params.width / 8;
   const int v = BlockY() * kActivationThreads + ThreadIndex();
   if (v >= vectors) return;
-  const bool gated = kKind != Activation::kRelu;
+  const bool gated = kKind != Activation::kRelu && kKind != Activation::kReluSquared;
   const size_t row = static_cast<size_t>(BlockX()) * params.width;
   const size_t in = row * (gated ? 2 : 1) + 8 * v;
   const Vector16 gate = Load16(params.in + in);
@@ -41,13 +51,10 @@ QUIRE_DEVICE void Run(const ActivationParams& params) {
   Vector16 y;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    float low = Activate<kKind>(LowBf16(gate.word[i]));
-    float high = Activate<kKind>(HighBf16(gate.word[i]));
-    if (gated) {
-      low = low * LowBf16(up.word[i]);
-      high = high * HighBf16(up.word[i]);
-    }
-    y.word[i] = PackBf16(low, high);
+    y.word[i] = gated ? PackBf16(Gate<kKind>(LowBf16(gate.word[i]), LowBf16(up.word[i])),
+                                 Gate<kKind>(HighBf16(gate.word[i]), HighBf16(up.word[i])))
+                      : PackBf16(Activate<kKind>(LowBf16(gate.word[i])),
+                                 Activate<kKind>(HighBf16(gate.word[i])));
   }
   Store16(params.out + row + 8 * v, y);
 }
@@ -59,6 +66,32 @@ QUIRE_KERNEL(gelu_gated, ActivationParams, kActivationThreads, 1) {
   Run<Activation::kGeluTanhGated>(params);
 }
 QUIRE_KERNEL(relu, ActivationParams, kActivationThreads, 1) { Run<Activation::kRelu>(params); }
+QUIRE_KERNEL(clamped_gated, ActivationParams, kActivationThreads, 1) {
+  Run<Activation::kClampedGated>(params);
+}
+QUIRE_KERNEL(relu_squared, ActivationParams, kActivationThreads, 1) {
+  Run<Activation::kReluSquared>(params);
+}
+
+namespace {
+
+runtime::KernelHandle KernelOf(Activation kind) {
+  switch (kind) {
+    case Activation::kSiluGated:
+      return QUIRE_KERNEL_OF(silu_gated, kActivationThreads);
+    case Activation::kGeluTanhGated:
+      return QUIRE_KERNEL_OF(gelu_gated, kActivationThreads);
+    case Activation::kClampedGated:
+      return QUIRE_KERNEL_OF(clamped_gated, kActivationThreads);
+    case Activation::kReluSquared:
+      return QUIRE_KERNEL_OF(relu_squared, kActivationThreads);
+    case Activation::kRelu:
+      break;
+  }
+  return QUIRE_KERNEL_OF(relu, kActivationThreads);
+}
+
+}  // namespace
 
 runtime::Error LaunchActivation(runtime::Runtime& runtime, runtime::StreamId stream,
                                 const ActivationParams& params) {
@@ -66,10 +99,7 @@ runtime::Error LaunchActivation(runtime::Runtime& runtime, runtime::StreamId str
     return "activation: width " + std::to_string(params.width) + ": a multiple of 8 is needed";
   }
   if (params.rows <= 0) return {};
-  const auto kernel =
-      params.kind == Activation::kSiluGated       ? QUIRE_KERNEL_OF(silu_gated, kActivationThreads)
-      : params.kind == Activation::kGeluTanhGated ? QUIRE_KERNEL_OF(gelu_gated, kActivationThreads)
-                                                  : QUIRE_KERNEL_OF(relu, kActivationThreads);
+  const runtime::KernelHandle kernel = KernelOf(params.kind);
   const int pieces = (params.width / 8 + kActivationThreads - 1) / kActivationThreads;
   return runtime.Launch(stream, kernel,
                         runtime::ShapeOf(static_cast<uint32_t>(params.rows),

@@ -1,13 +1,14 @@
-// SwiGLU, GeGLU and ReLU of bfloat16 rows.
+// SwiGLU, GeGLU, gpt-oss' clamped gate, ReLU and its square of bfloat16 rows.
 #pragma once
 
 #include "kernels/cuda/runtime/runtime.h"
 
 namespace quire::kernels::cuda {
 
-enum class Activation : int { kSiluGated, kGeluTanhGated, kRelu };
+enum class Activation : int { kSiluGated, kGeluTanhGated, kRelu, kClampedGated, kReluSquared };
 
-// Gated: in [rows, 2 · width] = [gate, up], out = act(gate) · up [rows, width]. ReLU: in and out
+// Gated: in [rows, 2 · width] = [gate, up], out = act(gate) · up [rows, width]; clamped: g =
+// min(gate, 7), u = up within ±7, out = g · σ(1.702 g) · (u + 1). ReLU and its square: in and out
 // [rows, width]. All bfloat16, arithmetic in float32 with the exp of kernels/sampling.
 struct ActivationParams {
   const uint16_t* in = nullptr;

@@ -93,7 +93,7 @@ QUIRE_DEVICE Vector16 PackFiniteF16(const Eight& e) {
 QUIRE_DEVICE void StoreRow(const RowsOut& out, size_t row, int v, int count, Eight e) {
   if (out.narrow != nullptr) {
     if (v < count) Store16(out.narrow + row + 8 * v, out.half ? PackFiniteF16(e) : PackBf16(e));
-    return;
+    if (out.float32 == nullptr) return;
   }
   if (out.accumulate) {
     const Eight there = LoadEight(out.float32 + row, v, count);

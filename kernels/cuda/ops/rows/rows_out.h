@@ -5,7 +5,8 @@
 
 namespace quire::kernels::cuda {
 
-// One of the two is null: 16 bits for a product to read, or float32, the residual stream's type.
+// 16 bits for a product to read, or float32, the residual stream's type; or both, without a sum:
+// the same row for a product and for a router.
 struct RowsOut {
   uint16_t* narrow = nullptr;  // bfloat16, or float16 of at most ±65,504
   bool half = false;           // float16

@@ -1,0 +1,19 @@
+#include "kernels/cuda/ops/moe/grouped_block.h"
+
+namespace quire::kernels::cuda {
+
+using Few = QuantisedTile<8, QuantForm::kE4m3, 8, 8>;
+using Some = QuantisedTile<8, QuantForm::kE4m3, 32, 6>;
+using Many = QuantisedTile<8, QuantForm::kE4m3, 128, 3>;
+
+QUIRE_KERNEL_AHEAD(experts_f8_8, GroupedParams, kGemmThreads, 2) { GroupedGemm<Few>(params); }
+QUIRE_KERNEL_AHEAD(experts_f8_32, GroupedParams, kGemmThreads, 2) { GroupedGemm<Some>(params); }
+QUIRE_KERNEL_AHEAD(experts_f8_128, GroupedParams, kGemmThreads, 1) { GroupedGemm<Many>(params); }
+
+GemmKernel ExpertKernelE4m3(int tile_rows) {
+  if (tile_rows == 8) return ExpertKernelOf<Few>(QUIRE_KERNEL_OF(experts_f8_8, kGemmThreads));
+  if (tile_rows == 32) return ExpertKernelOf<Some>(QUIRE_KERNEL_OF(experts_f8_32, kGemmThreads));
+  return ExpertKernelOf<Many>(QUIRE_KERNEL_OF(experts_f8_128, kGemmThreads));
+}
+
+}  // namespace quire::kernels::cuda

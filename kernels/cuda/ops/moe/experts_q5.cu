@@ -1,0 +1,19 @@
+#include "kernels/cuda/ops/moe/grouped_block.h"
+
+namespace quire::kernels::cuda {
+
+using Few = QuantisedTile<5, QuantForm::kBlocks, 8, 8>;
+using Some = QuantisedTile<5, QuantForm::kBlocks, 32, 6>;
+using Many = QuantisedTile<5, QuantForm::kBlocks, 128, 4>;
+
+QUIRE_KERNEL_AHEAD(experts_q5_8, GroupedParams, kGemmThreads, 2) { GroupedGemm<Few>(params); }
+QUIRE_KERNEL_AHEAD(experts_q5_32, GroupedParams, kGemmThreads, 2) { GroupedGemm<Some>(params); }
+QUIRE_KERNEL_AHEAD(experts_q5_128, GroupedParams, kGemmThreads, 1) { GroupedGemm<Many>(params); }
+
+GemmKernel ExpertKernel5(int tile_rows) {
+  if (tile_rows == 8) return ExpertKernelOf<Few>(QUIRE_KERNEL_OF(experts_q5_8, kGemmThreads));
+  if (tile_rows == 32) return ExpertKernelOf<Some>(QUIRE_KERNEL_OF(experts_q5_32, kGemmThreads));
+  return ExpertKernelOf<Many>(QUIRE_KERNEL_OF(experts_q5_128, kGemmThreads));
+}
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,99 @@
+// The block of a grouped product: a Tile of gemm/ whose rows of x are named by a list.
+#pragma once
+
+#include "kernels/cuda/ops/gemm/gemm_block.h"
+#include "kernels/cuda/ops/gemm/quantised_tile.h"
+#include "kernels/cuda/ops/moe/grouped_kernels.h"
+#include "kernels/cuda/ops/moe/grouped_product.h"
+
+namespace quire::kernels::cuda {
+
+template <class Tile>
+struct GroupedTile : Tile {
+  // Behind the ring: the row of x of each row of the tile; −1: none.
+  static constexpr int kRowsAt = Tile::kSharedBytes;
+  static constexpr int kSharedBytes = kRowsAt + Tile::kTokens * 4;
+  static_assert(kSharedBytes <= static_cast<int>(runtime::kLeastSharedBytes));
+
+  QUIRE_DEVICE static void ReadRows(const GroupedParams& params, const ExpertTile& tile) {
+    auto* rows = Shared<int32_t>(kRowsAt);
+    for (int i = ThreadIndex(); i < Tile::kTokens; i += kGemmThreads) {
+      rows[i] = i < tile.rows ? params.pairs[tile.first + i] / params.per_row : -1;
+    }
+    BlockBarrier();
+  }
+
+  QUIRE_DEVICE static void FillTokens(const GemmParams& params, int slot, int tile,
+                                      const GemmCorner&) {
+    unsigned char* to = SharedMemory() + slot * Tile::kStageBytes + Tile::kWeightBytes;
+    const auto* rows = Shared<int32_t>(kRowsAt);
+    for (int i = ThreadIndex(); i < Tile::kTokens * 8; i += kGemmThreads) {
+      const int source = rows[i / 8];
+      const int k = tile * kGemmDepth + i % 8 * 8;
+      const bool inside = source >= 0 && k < params.k;
+      const uint16_t* from = params.x;
+      if (inside) from += static_cast<size_t>(source) * params.k + k;
+      AsyncCopy16(to + Tile::Swizzled(i / 8, i % 8), from, inside ? 16 : 0);
+    }
+  }
+};
+
+// The turned sums of a tile, each row to that of its pair.
+template <int kTokens, int kStride, int kWide>
+QUIRE_DEVICE void StorePairs(const GemmParams& params, const int32_t* pairs, int rows,
+                             const float* turned) {
+  for (int i = ThreadIndex(); i < kTokens * kGemmRows / kWide; i += kGemmThreads) {
+    const int local = i / (kGemmRows / kWide);
+    const int local_row = i % (kGemmRows / kWide) * kWide;
+    const int row = BlockY() * kGemmRows + local_row;
+    if (local >= rows || row >= params.n) continue;
+    const float* from = turned + local * kStride + local_row;
+    if (kWide == 4) {
+      StoreFloats(params, pairs[local], row, from);
+    } else {
+      StoreBf16(params, pairs[local], row, from);
+    }
+  }
+}
+
+template <class OneTile>
+QUIRE_DEVICE void GroupedGemm(const GroupedParams& params) {
+  using Tile = GroupedTile<OneTile>;
+  WaitForEarlierKernels();
+  LetLaterKernelsBegin();
+  if (BlockX() >= *params.tile_count) return;
+  const ExpertTile own = params.tiles[BlockX()];
+  GemmParams product = params.product;
+  const int64_t weights = own.expert * params.weight_bytes;
+  if (product.weight != nullptr) product.weight += weights / 2;
+  if (product.quantised.data != nullptr) product.quantised.data += weights;
+  if (product.bias != nullptr) product.bias += own.expert * params.bias_floats;
+  Tile::ReadRows(params, own);
+  const int tiles = (product.k + kGemmDepth - 1) / kGemmDepth;
+  Tile tile;
+  Tile total;
+  for (int piece = 0; piece < product.splits; ++piece) {
+    const int first = piece * product.tiles_per_split;
+    const int last = first + product.tiles_per_split;
+    SumPiece(product, first, last < tiles ? last : tiles, false, tile);
+    if (piece == 0) {
+      total = tile;
+    } else {
+      total.Add(tile);
+    }
+  }
+  const float* turned = Turn(total);
+  const int32_t* pairs = params.pairs + own.first;
+  if (product.out_float32) {
+    StorePairs<Tile::kTokens, Tile::kOutStride, 4>(product, pairs, own.rows, turned);
+  } else {
+    StorePairs<Tile::kTokens, Tile::kOutStride, 8>(product, pairs, own.rows, turned);
+  }
+}
+
+template <class Tile>
+GemmKernel ExpertKernelOf(runtime::KernelHandle kernel) {
+  return {kernel, Tile::kTokens, static_cast<uint32_t>(GroupedTile<Tile>::kSharedBytes)};
+}
+
+}  // namespace quire::kernels::cuda
