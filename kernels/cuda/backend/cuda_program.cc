@@ -80,6 +80,7 @@ void CudaProgram::PrepareSteps(const ProgramOptions& options, const StartOptions
       TellAlive(options);
       if (tokens >= options.max_tokens) break;
     }
+    WarmUpExperts();
     if (exchange_ != nullptr) WarmUpLargestSum(options.max_tokens);
     WarmUpSamples();
   }
@@ -188,6 +189,8 @@ void CudaProgram::Reserve(const Workspace& workspace, const ProgramOptions& opti
   attention_workspace_ = heap_.New<float>(workspace.attention_bytes / sizeof(float));
   product_counters_ = heap_.New<uint32_t>(workspace.product_counters);
   attention_counters_ = heap_.New<uint32_t>(workspace.attention_counters);
+  moe_workspace_ = heap_.New<std::byte>(workspace.moe_bytes);
+  moe_counters_ = heap_.New<uint32_t>(workspace.moe_counters);
   // The spare pages are workspace: no sequence ever has them.
   workspace_bytes_ = heap_.bytes() - weight_bytes_ + workspace.spare_bytes;
   Check(pool_.Reserve(kv_.page_bytes, options.page_count, workspace.spare_bytes / kv_.page_bytes));
@@ -195,6 +198,9 @@ void CudaProgram::Reserve(const Workspace& workspace, const ProgramOptions& opti
   Check(runtime_.Fill(stream_, product_counters_, 0, 4 * workspace.product_counters));
   if (attention_counters_ != nullptr) {
     Check(runtime_.Fill(stream_, attention_counters_, 0, 4 * workspace.attention_counters));
+  }
+  if (moe_counters_ != nullptr) {
+    Check(runtime_.Fill(stream_, moe_counters_, 0, 4 * workspace.moe_counters));
   }
 }
 

@@ -32,6 +32,7 @@
 #include "kernels/cuda/backend/step_inputs.h"
 #include "kernels/cuda/backend/workspace.h"
 #include "kernels/cuda/cublaslt/fast_products.h"
+#include "kernels/cuda/ops/moe/grouped_product.h"
 #include "kernels/cuda/ops/sample/sample_slice.h"
 #include "kernels/cuda/runtime/runtime.h"
 
@@ -87,6 +88,7 @@ class CudaProgram final : public LoadedProgram {
   void WarmUp(const StepShape& shape);
   void WarmUpLargestSum(int tokens);
   void WarmUpSamples();
+  void WarmUpExperts();
   void Capture(const StepShape& shape);
   // All of them, and the capture under way. Call it before the ranks' group ends: NCCL waits
   // forever for the last graph that holds one of its collectives.
@@ -122,6 +124,13 @@ class CudaProgram final : public LoadedProgram {
   void Do(const LogitsOp& op);
   void Do(const SampleOp& op);
   void Do(const SumStep& step);
+  // cuda_program_moe.cc
+  struct MoeSlice;
+  void Do(const MoeStep& step);
+  void RunMoeSlice(const MoeOp& op, int begin, int tokens, int tile_rows);
+  void Route(const MoeSlice& slice);
+  void MultiplyExperts(const MoeSlice& slice, const DeviceWeight& weight, const DeviceWeight& bias,
+                       const GroupedParams& product);
 
   // Keeps the first error.
   void Check(const runtime::Error& error) {
@@ -186,6 +195,8 @@ class CudaProgram final : public LoadedProgram {
   uint32_t* product_counters_ = nullptr;
   float* attention_workspace_ = nullptr;
   uint32_t* attention_counters_ = nullptr;
+  std::byte* moe_workspace_ = nullptr;
+  uint32_t* moe_counters_ = nullptr;
   int64_t weight_bytes_ = 0;
   int64_t workspace_bytes_ = 0;
   Step step_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/cuda/backend/activation_kind.h"
 #include "kernels/cuda/backend/cuda_program.h"
 #include "kernels/cuda/ops/attention/attention.h"
 #include "kernels/cuda/ops/attention/rope_append.h"
@@ -40,6 +41,7 @@ Params CudaProgram::NormParams(const NormStep& step) const {
   } else {
     params.out.narrow = Rows(step.out);
     params.out.half = step.half;
+    if (step.copy != kNoId) params.out.float32 = Floats(step.copy);
   }
   params.out.accumulate = step.accumulate;
   params.rows = RowsOf(step.in);
@@ -94,8 +96,7 @@ void CudaProgram::Do(const ActivationStep& step) {
   params.out = Rows(step.out);
   params.rows = RowsOf(step.in);
   params.width = lowered_.buffers[step.out].width;
-  params.kind = step.kind == LinearOp::Activation::kSiluGated ? Activation::kSiluGated
-                                                              : Activation::kGeluTanhGated;
+  params.kind = KindOf(step.kind);
   Check(LaunchActivation(runtime_, stream_, params));
 }
 
@@ -157,6 +158,7 @@ void CudaProgram::Do(const AttentionOp& op) {
   params.window = op.window;
   params.scale = op.scale;
   params.softcap = op.softcap;
+  params.sinks = weights_.At(op.sinks).floats();
   params.workspace = attention_workspace_;
   params.counters = attention_counters_;
   AttentionPlan plan;

@@ -34,6 +34,7 @@ bool AreAlike(const WeightSource& a, const WeightSource& b, bool by_codes) {
 // Why no part may stay quantised; null: those of quantised types do.
 const char* WhyExpanded(const Weight& weight, const WeightRole& role) {
   if (role.expand) return "as was asked for";
+  if (role.mixed) return "the experts of its layer have weights of several types";
   const WeightSource* before = nullptr;
   int64_t row = 0;
   for (const WeightSource& source : weight.parts) {
@@ -123,6 +124,7 @@ const char* WhyNotByCodes(const Weight& weight, const WeightRole& role) {
   for (const WeightSource& source : weight.parts) {
     if (source.rounding.unserved != nullptr) return source.rounding.unserved;
     if (!role.used || !AsksForCodes(source)) continue;
+    if (role.stack != kNoId) return "experts multiply 16 bits";
     if (const char* what = WithoutKernel(source)) return what;
     asks = true;
   }
@@ -162,6 +164,30 @@ WeightForms PlanWeightForms(const StepProgram& program, const DeviceProgram& low
   return forms;
 }
 
+// Memory for a part: its own, or its place in that of its stack.
+std::byte* DeviceWeights::Reserve(const DeviceProgram& lowered, const WeightRole& role, size_t part,
+                                  size_t bytes, DeviceHeap& heap) {
+  if (role.stack == kNoId) return heap.New<std::byte>(bytes);
+  const auto stack = static_cast<size_t>(role.stack);
+  std::vector<std::byte*>& parts = stack_memory_[stack];
+  if (part == parts.size()) {
+    parts.push_back(heap.New<std::byte>(bytes * lowered.stacks[stack].size()));
+  }
+  return parts[part] == nullptr ? nullptr : parts[part] + bytes * static_cast<size_t>(role.place);
+}
+
+// What holds for the first of a stack holds for all.
+void DeviceWeights::JoinStacks(const DeviceProgram& lowered) {
+  for (const std::vector<WeightId>& stack : lowered.stacks) {
+    DeviceWeight& first = weights_[stack.front()];
+    for (size_t part = 0; part < first.parts.size(); ++part) {
+      first.parts[part].quantised.narrow_steps =
+          std::all_of(stack.begin(), stack.end(),
+                      [&](WeightId id) { return weights_[id].parts[part].quantised.narrow_steps; });
+    }
+  }
+}
+
 runtime::Error DeviceWeights::Load(const StepProgram& program, const DeviceProgram& lowered,
                                    const ProgramOptions& options, runtime::Runtime& runtime,
                                    DeviceHeap& heap) {
@@ -170,11 +196,13 @@ runtime::Error DeviceWeights::Load(const StepProgram& program, const DeviceProgr
   int64_t total = 0;
   for (const Weight& weight : program.weights) total += SourceBytes(weight);
   int64_t done = 0;
+  stack_memory_.resize(lowered.stacks.size());
   for (size_t id = 0; id < program.weights.size(); ++id) {
     const Weight& weight = program.weights[id];
     DeviceWeight to = PlanWeight(weight, lowered.weights[id]);
     for (DeviceWeightPart& part : to.parts) {
-      auto* at = heap.New<std::byte>(part.Bytes(to.cols));
+      auto* at = Reserve(lowered, lowered.weights[id], static_cast<size_t>(&part - to.parts.data()),
+                         part.Bytes(to.cols), heap);
       if (!heap.error().empty()) return weight.name + ": " + heap.error();
       if (part.is_vector) {
         part.floats = reinterpret_cast<float*>(at);
@@ -191,6 +219,7 @@ runtime::Error DeviceWeights::Load(const StepProgram& program, const DeviceProgr
     done += SourceBytes(weight);
     if (options.progress) options.progress(done, total);
   }
+  JoinStacks(lowered);
   return loader.End();
 }
 

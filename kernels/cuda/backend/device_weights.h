@@ -72,7 +72,12 @@ class DeviceWeights {
   const DeviceWeight& At(WeightId id) const { return id == kNoId ? absent_ : weights_[id]; }
 
  private:
+  std::byte* Reserve(const DeviceProgram& lowered, const WeightRole& role, size_t part,
+                     size_t bytes, DeviceHeap& heap);
+  void JoinStacks(const DeviceProgram& lowered);
+
   std::vector<DeviceWeight> weights_;
+  std::vector<std::vector<std::byte*>> stack_memory_;  // by stack and part
   DeviceWeight absent_;
 };
 

@@ -40,6 +40,11 @@ std::vector<Reader> ReadersOf(const DeviceProgram& lowered) {
       norm_of[product->out] = kNoNorm;
     } else if (const auto* logits = std::get_if<LogitsOp>(&step)) {
       readers.push_back({logits->head, norm_of[logits->in]});
+    } else if (const auto* moe = std::get_if<MoeStep>(&step)) {
+      for (const MoeOp::Expert& expert : moe->op.experts) {
+        readers.push_back({expert.gate_up, norm_of[moe->op.in]});
+        readers.push_back({expert.down, kNoNorm});
+      }
     } else if (const auto* round = std::get_if<RoundStep>(&step)) {
       norm_of[round->out] = kNoNorm;
     } else if (const auto* gate = std::get_if<ActivationStep>(&step)) {

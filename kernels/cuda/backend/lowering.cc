@@ -1,7 +1,9 @@
 #include "kernels/cuda/backend/lowering.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "kernels/cuda/ops/attention/attention.h"
 #include "kernels/ops.h"
 
 namespace quire::kernels::cuda {
@@ -16,7 +18,8 @@ class Lowering {
       : program_(program),
         lowered_(lowered),
         rounded_(program.buffers.size(), kNoId),
-        queries_(program.buffers.size(), kNoId) {
+        queries_(program.buffers.size(), kNoId),
+        norms_(program.buffers.size(), kNoId) {
     for (const Buffer& buffer : program.buffers) {
       lowered_.buffers.push_back({buffer.name, buffer.width, buffer.sampled_rows_only, false});
     }
@@ -73,6 +76,7 @@ class Lowering {
   }
   void MarkFloats(const LogitsOp& op) { Float(op.out); }
   void MarkFloats(const AllReduceOp& op) { Float(op.buffer); }
+  void MarkFloats(const MoeOp& op) { Float(op.out); }
   template <class Other>
   void MarkFloats(const Other&) {}
   void Float(BufferId buffer) { lowered_.buffers[buffer].is_float32 = true; }
@@ -103,19 +107,16 @@ class Lowering {
     Written(op.out);
     Emit(NormStep{op.kind, op.weight, op.bias, op.epsilon, op.weight_offset, op.accumulate, false,
                   op.in, op.out});
+    norms_[op.out] = static_cast<int>(lowered_.steps.size()) - 1;
   }
 
   void Take(const LinearOp& op) {
     using Activation = LinearOp::Activation;
     UseMatrix(op.weight);
     UseVector(op.bias);
-    const bool gated = LinearOp::IsGated(op.activation);
-    if (op.activation == Activation::kClampedGated) {
-      return Fail("a clamped gate has no kernel on this device yet; use --device cpu");
-    }
-    if (op.activation == Activation::kReluSquared) {
-      return Fail("a squared ReLU has no kernel on this device yet; use --device cpu");
-    }
+    // The product's rows are activated by a launch of their own.
+    const bool apart =
+        LinearOp::IsGated(op.activation) || op.activation == Activation::kReluSquared;
     ProductStep product;
     product.weight = op.weight;
     product.bias = op.bias;
@@ -127,9 +128,12 @@ class Lowering {
     const Weight& weight = program_.weights[op.weight];
     if (weight.rows % 8 != 0 || weight.cols % 8 != 0) return Fail("its weight", weight);
     if (!(op.scale > 0.0f)) return Fail("a scale that is not above 0");
-    if (op.accumulate && gated) return Fail("a gated sum is not computed");
+    if (op.accumulate && apart) return Fail("a gated sum is not computed");
+    if (op.scale != 1.0f && op.activation == Activation::kReluSquared) {
+      return Fail("a scaled square is not computed");
+    }
     Written(op.out);
-    if (!gated) return Emit(product);
+    if (!apart) return Emit(product);
     if (lowered_.buffers[op.out].is_float32) return Fail("a norm reads what is gated");
     product.out = Scratch(op.out, static_cast<int>(weight.rows));
     Emit(product);
@@ -172,13 +176,16 @@ class Lowering {
   }
 
   void Take(const AttentionOp& op) {
-    if (op.sinks != kNoId) {
-      return Fail("attention sinks have no kernel on this device yet; use --device cpu");
+    if (op.sinks != kNoId && op.head_dim > kMostSinkHeadDim) {
+      return Fail(
+          "sinks of heads above 128 elements have no kernel on this device yet; use --device cpu");
     }
+    UseVector(op.sinks);
     AttentionOp step = op;
     step.qkv = queries_[op.qkv];
     if (step.qkv == kNoId) return Fail("its keys are in no page yet");
     if (lowered_.buffers[op.out].is_float32) return Fail("a norm reads what it makes");
+    Written(op.out);
     Emit(step);
   }
 
@@ -207,8 +214,23 @@ class Lowering {
     Emit(SumStep{op.buffer});
   }
 
-  void Take(const MoeOp&) {
-    Fail("mixtures of experts have no kernel on this device yet; use --device cpu");
+  void Take(const MoeOp& op) {
+    for (const WeightId id : {op.router, op.router_bias, op.selection_bias, op.expert_scales}) {
+      UseVector(id);
+    }
+    UseExperts(op, &MoeOp::Expert::gate_up, true);
+    UseExperts(op, &MoeOp::Expert::down, true);
+    UseExperts(op, &MoeOp::Expert::gate_up_bias, false);
+    UseExperts(op, &MoeOp::Expert::down_bias, false);
+    for (const WeightId id : {op.experts.front().gate_up, op.experts.front().down}) {
+      const Weight& weight = program_.weights[id];
+      if (weight.rows % 8 != 0 || weight.cols % 8 != 0) return Fail("its weight", weight);
+    }
+    MoeStep step{op};
+    step.op.router_in = RouterRows(op.router_in == kNoId ? op.in : op.router_in);
+    step.op.in = Rounded(op.in);
+    Written(op.out);
+    Emit(step);
   }
 
   // Only programs with latents have these.
@@ -245,6 +267,38 @@ class Lowering {
     UseVector(id).is_table = true;
   }
 
+  // All experts' weights of one kind, as a stack.
+  void UseExperts(const MoeOp& op, WeightId MoeOp::Expert::*kind, bool is_matrix) {
+    if (op.experts.front().*kind == kNoId) return;
+    std::vector<WeightId> stack;
+    bool mixed = false;
+    for (const MoeOp::Expert& expert : op.experts) {
+      const WeightId id = expert.*kind;
+      if (id == kNoId) return Fail("some of its experts have a bias, others have none");
+      mixed =
+          mixed || !AreAlike(program_.weights[stack.empty() ? id : stack[0]], program_.weights[id]);
+      stack.push_back(id);
+    }
+    for (size_t i = 0; i < stack.size(); ++i) {
+      WeightRole& role = UseVector(stack[i]);
+      if (role.stack != kNoId) return Fail("an expert's weight has two places");
+      role.is_matrix = is_matrix;
+      role.by_codes = false;
+      role.stack = static_cast<int>(lowered_.stacks.size());
+      role.place = static_cast<int>(i);
+      role.mixed = mixed && is_matrix;
+    }
+    lowered_.stacks.push_back(std::move(stack));
+  }
+
+  static bool AreAlike(const Weight& a, const Weight& b) {
+    return std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), b.parts.end(),
+                      [](const WeightSource& x, const WeightSource& y) {
+                        return x.type == y.type && x.rows == y.rows && x.cols == y.cols &&
+                               (x.order == nullptr) == (y.order == nullptr);
+                      });
+  }
+
   template <class Step>
   void Emit(Step step) {
     lowered_.steps.emplace_back(std::move(step));
@@ -268,7 +322,21 @@ class Lowering {
     }
     return rounded_[buffer];
   }
-  void Written(BufferId buffer) { rounded_[buffer] = kNoId; }
+  void Written(BufferId buffer) { rounded_[buffer] = norms_[buffer] = kNoId; }
+
+  // `buffer` in float32: itself, or a copy that the norm which makes it writes beside it.
+  BufferId RouterRows(BufferId buffer) {
+    const DeviceBuffer of = lowered_.buffers[buffer];
+    if (of.is_float32) return buffer;
+    if (norms_[buffer] == kNoId) {
+      Fail("a router reads what no norm makes; use --device cpu");
+      return buffer;
+    }
+    auto& norm = std::get<NormStep>(lowered_.steps[static_cast<size_t>(norms_[buffer])]);
+    norm.copy = FindOrAdd(of.name + "_float32", of.width, of.sampled_rows_only);
+    lowered_.buffers[norm.copy].is_float32 = true;
+    return norm.copy;
+  }
 
   BufferId FindOrAdd(const std::string& name, int width, bool sampled) {
     auto& buffers = lowered_.buffers;
@@ -292,6 +360,7 @@ class Lowering {
   DeviceProgram& lowered_;
   std::vector<BufferId> rounded_;  // by buffer of the step program: in bfloat16, if it is so now
   std::vector<BufferId> queries_;  // by buffer of the step program: those that were turned of it
+  std::vector<int> norms_;  // by buffer of the step program: the step whose norm made it, if any
   WeightRole nothing_;
   std::string error_;
 };

@@ -54,6 +54,7 @@ struct NormStep {
   bool half = false;  // out is float16
   BufferId in = kNoId;
   BufferId out = kNoId;
+  BufferId copy = kNoId;  // the same rows in float32, for a router
 };
 
 // out = in, rounded to bfloat16.
@@ -86,6 +87,11 @@ struct RopeStep {
   BufferId q = kNoId;
 };
 
+// The op, whose experts read op.in as products do, and whose router reads op.router_in: float32.
+struct MoeStep {
+  MoeOp op;
+};
+
 struct GatherStep {
   BufferId in = kNoId;
   BufferId out = kNoId;
@@ -97,8 +103,9 @@ struct SumStep {
 };
 
 // `qkv` of an attention is the buffer of its queries alone.
-using DeviceStep = std::variant<EmbedStep, NormStep, RoundStep, ProductStep, ActivationStep,
-                                RopeStep, AttentionOp, GatherStep, LogitsOp, SampleOp, SumStep>;
+using DeviceStep =
+    std::variant<EmbedStep, NormStep, RoundStep, ProductStep, ActivationStep, RopeStep, AttentionOp,
+                 GatherStep, LogitsOp, SampleOp, SumStep, MoeStep>;
 
 // How ops use a weight, which decides how it is kept.
 struct WeightRole {
@@ -108,11 +115,16 @@ struct WeightRole {
   bool expand = false;     // quantised parts are expanded
   bool half = false;       // its products are in float16, and so is it
   bool by_codes = false;   // parts that ask for rounded inputs are multiplied with codes of them
+  int stack = kNoId;       // of DeviceProgram::stacks
+  int place = 0;           // in it
+  bool mixed = false;      // those of its stack are of several types, and are expanded
 };
 
 struct DeviceProgram {
   std::vector<DeviceBuffer> buffers;  // those of the step program first, with the same ids
   std::vector<WeightRole> weights;    // by weight of the step program
+  // Weights of all experts of a mixture, of one shape and form: one lies behind another.
+  std::vector<std::vector<WeightId>> stacks;
   std::vector<DeviceStep> steps;
   size_t first_sampled = 0;  // the first step over the rows whose logits are needed
 };

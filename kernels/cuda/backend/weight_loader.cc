@@ -139,24 +139,33 @@ runtime::Error WeightLoader::LoadMatrix(const Weight& weight, const DeviceWeight
   return {};
 }
 
+// As many rows at a time as a slab has room for: a router's are long.
 runtime::Error WeightLoader::LoadVector(const Weight& weight, const DeviceWeight& shape,
                                         std::byte* to) {
+  constexpr size_t kRoom = kSlabBytes / sizeof(float) - 8;  // less the zeros that fill up the last
   const auto cols = static_cast<size_t>(shape.cols);
-  if (sizeof(float) * cols > kSlabBytes) {
-    return "a vector of " + std::to_string(cols) + " weights";
-  }
+  size_t sent = 0;
+  size_t used = 0;
   std::byte* slab = nullptr;
   runtime::Error error = Take(&slab);
-  if (!error.empty()) return error;
-  auto* out = reinterpret_cast<float*>(slab);
-  std::fill_n(out, cols, 0.0f);
   for (const WeightSource& source : weight.parts) {
-    for (int64_t row = 0; row < source.rows; ++row) {
-      ExpandRow(source, row, {out, static_cast<size_t>(source.cols)});
-      out += source.cols;
+    const auto width = static_cast<size_t>(source.cols);
+    if (width > kRoom) return "a vector of " + std::to_string(width) + " weights";
+    for (int64_t row = 0; row < source.rows && error.empty(); ++row) {
+      if (used + width > kRoom) {
+        error = Send(to + sizeof(float) * sent, sizeof(float) * used);
+        sent += used;
+        used = 0;
+        if (error.empty()) error = Take(&slab);
+        if (!error.empty()) break;
+      }
+      ExpandRow(source, row, {reinterpret_cast<float*>(slab) + used, width});
+      used += width;
     }
   }
-  return Send(to, sizeof(float) * cols);
+  if (!error.empty()) return error;
+  std::fill_n(reinterpret_cast<float*>(slab) + used, cols - sent - used, 0.0f);
+  return Send(to + sizeof(float) * sent, sizeof(float) * (cols - sent));
 }
 
 void WeightLoader::Release(const Weight& weight, const DeviceWeightPart& part, int64_t first,

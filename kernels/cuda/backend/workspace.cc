@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/backend/moe_places.h"
 #include "kernels/cuda/backend/products.h"
 #include "kernels/cuda/ops/attention/attention.h"
 #include "kernels/cuda/ops/sample/sample_slice.h"
@@ -39,6 +40,22 @@ void PlanProducts(const StepProgram& program, const DeviceProgram& lowered,
   }
 }
 
+void PlanMoe(const StepProgram& program, const DeviceProgram& lowered,
+             const ProgramOptions& options, Workspace& plan) {
+  for (const DeviceStep& step : lowered.steps) {
+    const auto* moe = std::get_if<MoeStep>(&step);
+    if (moe == nullptr) continue;
+    const int tokens = std::min(options.max_tokens, kMoeTokens);
+    const MoeOp::Expert& expert = moe->op.experts.front();
+    const MoeShape shape{static_cast<int>(moe->op.experts.size()), moe->op.rule.chosen,
+                         lowered.buffers[moe->op.in].width,
+                         static_cast<int>(program.weights[expert.gate_up].rows),
+                         static_cast<int>(program.weights[expert.down].cols)};
+    plan.moe_bytes = std::max(plan.moe_bytes, MoePlaces(shape, tokens).bytes);
+    plan.moe_counters = std::max(plan.moe_counters, static_cast<size_t>(RouteCounters(tokens)));
+  }
+}
+
 void PlanAttention(const StepProgram& program, const StepShape& largest, Workspace& plan) {
   if (program.kv_heads == 0) return;
   for (const int rows : {16, 64}) {
@@ -66,8 +83,9 @@ int64_t SampleBytes(int64_t vocabulary, int rows) {
 }  // namespace
 
 int64_t Workspace::Bytes() const {
-  int64_t bytes = 4 * input_words + static_cast<int64_t>(product_bytes + attention_bytes) +
-                  4 * static_cast<int64_t>(product_counters + attention_counters);
+  int64_t bytes = 4 * input_words +
+                  static_cast<int64_t>(product_bytes + attention_bytes + moe_bytes) +
+                  4 * static_cast<int64_t>(product_counters + attention_counters + moe_counters);
   for (const int64_t buffer : buffer_bytes) bytes += buffer;
   for (const int64_t floats : angle_floats) bytes += 4 * floats;
   return bytes + sample_bytes + slice_bytes + message_bytes + heard_bytes + output_bytes +
@@ -119,6 +137,7 @@ Workspace PlanWorkspace(const StepProgram& program, const DeviceProgram& lowered
     plan.message_bytes = int64_t{options.max_samples} * kMostSliceMessage;
     plan.heard_bytes = program.ranks * plan.message_bytes;
   }
+  PlanMoe(program, lowered, options, plan);
   PlanProducts(program, lowered, options, plan);
   PlanAttention(program, largest, plan);
   return plan;

@@ -21,6 +21,8 @@ struct Workspace {
   size_t product_counters = 0;
   size_t attention_bytes = 0;
   size_t attention_counters = 0;
+  size_t moe_bytes = 0;  // of mixtures, one at a time
+  size_t moe_counters = 0;
   int64_t sample_bytes = 0;
   int64_t output_bytes = 0;   // of samples
   int64_t state_words = 0;    // of slots: block tables and last samples

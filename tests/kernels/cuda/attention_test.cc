@@ -18,7 +18,11 @@ struct AttentionCase {
   float softcap = 0.0f;
   int block_shift = 4;
   KvType type = KvType::kBF16;
+  bool sinks = false;
 };
+
+// Of each head, about as large as the largest scores.
+std::vector<float> Sinks(int heads) { return RandomFloats(static_cast<size_t>(heads), 77, 2.0f); }
 
 // One sequence's part of a step.
 struct Part {
@@ -90,6 +94,7 @@ class AttentionBed {
     params.window = c.window;
     params.scale = 0.125f;
     params.softcap = c.softcap;
+    if (c.sinks) params.sinks = bed_.Put(Sinks(heads));
     params.block_shift = c.block_shift;
     const size_t workspace_bytes = AttentionWorkspaceBytes(plan, c.kv_heads, c.head_dim);
     EXPECT_LE(workspace_bytes, most_workspace_bytes_);
@@ -165,7 +170,7 @@ void ExpectExact(const AttentionCase& c, const std::vector<Part>& parts,
       for (int h = 0; h < c.kv_heads * c.group; ++h) {
         std::vector<double> weight;
         std::vector<std::vector<double>> values;
-        double sum = 0.0;
+        double sum = c.sinks ? std::exp(Sinks(c.kv_heads * c.group)[h]) : 0.0;
         for (int p = begin; p <= position; ++p) {
           const auto key = Stored(c, 2 + 2 * (h / c.group), id, p).meaning;
           double score = 0.0;
@@ -296,6 +301,32 @@ TEST(CudaAttention, ManySpansAreMergedByTheLastBlock) {
   c.window = 600;
   AttentionBed windowed(c, 31);
   ExpectExact(c, parts, windowed.Run(parts, 16));
+}
+
+// In one span and in several, before a window begins and behind, in every kernel.
+TEST(CudaAttention, SpansAreMergedIntoTheSinksOfTheirHeads) {
+  for (const KvType type : {KvType::kBF16, KvType::kF16, KvType::kFp8}) {
+    for (const int head_dim : {64, 128}) {
+      for (const int window : {0, 20}) {
+        if (window > 0 && head_dim == 128) continue;
+        SCOPED_TRACE(testing::Message() << static_cast<int>(type) << head_dim << window);
+        const AttentionCase c{head_dim, 2, 2, window, 0.0f, 4, type, true};
+        const auto width = static_cast<size_t>(c.kv_heads * c.group * c.head_dim);
+        const std::vector<Part> few = {{0, 1}, {70, 1}};
+        AttentionBed one_span(c, 60);
+        ExpectExact(c, few, one_span.Run(few, 16));
+        const std::vector<Part> parts = {{510, 4}};
+        AttentionBed prefill_bed(c, 61);
+        const auto whole = prefill_bed.Run(parts, 64);
+        ExpectExact(c, parts, whole);
+        for (const int t : {1, 2, 3}) {
+          AttentionBed decode_bed(c, 62 + t);
+          const auto one = decode_bed.Run({{510 + t, 1}}, 16);
+          ASSERT_EQ(memcmp(one.data(), &whole[t * width], 2 * width), 0) << t;
+        }
+      }
+    }
+  }
 }
 
 // Many long rows: as many launches as the bound on what waits asks for.

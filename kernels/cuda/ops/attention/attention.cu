@@ -69,6 +69,10 @@ runtime::Error LaunchAttention(runtime::Runtime& runtime, runtime::StreamId stre
   if (params.block_shift < 4 || params.block_shift > 6) {
     return "attention: pages of 16, 32 or 64 tokens are served";
   }
+  if (params.sinks != nullptr && head_dim > kMostSinkHeadDim) {
+    return "attention: sinks of heads of " + std::to_string(head_dim) +
+           " elements; up to 128 are served";
+  }
   if (plan.rows_per_tile != 16 && plan.rows_per_tile != 64) {
     return "attention: tiles of 16 or 64 rows are served";
   }

@@ -32,6 +32,9 @@ struct AttentionTile {
   int first_query = 0;  // of the sequence's tokens
 };
 
+// Wider heads have no registers left for sinks.
+inline constexpr int kMostSinkHeadDim = 128;
+
 struct AttentionParams {
   const uint16_t* q = nullptr;  // bfloat16 [tokens][q_stride], heads · head_dim of them
   int q_stride = 0;             // elements
@@ -58,6 +61,9 @@ struct AttentionParams {
   int window = 0;  // 0 is full attention
   float scale = 1.0f;
   float softcap = 0.0f;
+  // [heads] or null: one more score of each head, unscaled, of a key without a value. Spans are
+  // merged into it. For head dimensions up to kMostSinkHeadDim.
+  const float* sinks = nullptr;
   int head_dim = 0;  // filled in by LaunchAttention
   // AttentionWorkspaceBytes of memory; one word per tile and KV head, zero before the first launch
   // and after each.

@@ -119,6 +119,16 @@ struct AttentionBlock : AttentionTiles<kHeadDim, kWarps, kType> {
     return {at + octet * 128, at + Rows::kOctets * 128};
   }
 
+  // Merges the first span of rows into the sinks of their heads, where there are any.
+  template <class Octets>
+  QUIRE_DEVICE void AddSinks(Octets& rows) const {
+    if constexpr (kHeadDim <= kMostSinkHeadDim) {
+      if (params.sinks == nullptr) return;
+      const int row = 16 * WarpIndex() + Lane() / 4;
+      rows.AddSinks(params.sinks + HeadOf(row), params.sinks + HeadOf(row + 8));
+    }
+  }
+
   // Divides by the sums; octets from `first` on go to shared memory, where the queries were. The
   // analyser does not see that each block has a span, and so sums.
   template <class Octets>
@@ -142,6 +152,7 @@ struct AttentionBlock : AttentionTiles<kHeadDim, kWarps, kType> {
     for (int octet = 0; octet < Rows::kOctets; octet += 8) {
       AttentionSums<8> some;
       some.Load(Saved(first, octet));
+      AddSinks(some);
 #pragma unroll 1
       for (int span = 1; span < count; ++span) {
         some.template Merge<false>(Saved(first + span, octet));

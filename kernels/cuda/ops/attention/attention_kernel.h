@@ -33,6 +33,7 @@ QUIRE_DEVICE void Attention(const AttentionParams& params) {
     block.RunSpan(first > first_tile ? first : first_tile, last < last_tile ? last : last_tile,
                   keys, rows);
     if (kApart) continue;
+    if (span == begin) block.AddSinks(rows);
     if (kHeadDim <= 128) {
       if (span > begin) rows.template Merge<true>(total);
       total = rows;
@@ -47,6 +48,7 @@ QUIRE_DEVICE void Attention(const AttentionParams& params) {
     if (!LastToArrive(params.counters + place, static_cast<uint32_t>(spans), flag)) return;
     block.MergeAndTurn(place * GridZ(), spans);
   } else {
+    if (kApart) block.AddSinks(rows);
     block.Turn(rows, 0);
   }
   block.WriteRows();

@@ -65,6 +65,25 @@ struct AttentionSums {
     for (int i = 0; i < 4; ++i) v[i] = i % 2 == 0 ? max[i / 2] : sum[i / 2];
   }
 
+  // Merges the first span into the sinks of the lane's heads: scores that came before all keys and
+  // have no value.
+  QUIRE_DEVICE void AddSinks(const float* of_row, const float* of_other) {
+    float mine[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float sink = r == 0 ? *of_row : *of_other;
+      const float raised = sink > max[r] ? sink : max[r];
+      mine[r] = ExpOf(max[r] - raised);
+      sum[r] = Fma(sum[r], mine[r], ExpOf(sink - raised));
+      max[r] = raised;
+    }
+#pragma unroll
+    for (int o = 0; o < kOctets; ++o) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) out[o][i] = out[o][i] * mine[i / 2];
+    }
+  }
+
   // Merges other rows (these, or SavedRows) that came before (kEarlier) or after these. The earlier
   // one's terms are multiplied first, so both ways give the same bits.
   template <bool kEarlier, class Other>
