@@ -14,8 +14,8 @@ constexpr int kVocab = 97;
 
 }  // namespace
 
-TinyProgram::TinyProgram(uint64_t seed, int rank, int ranks)
-    : state_(seed + static_cast<uint64_t>(rank)) {
+TinyProgram::TinyProgram(uint64_t seed, int rank, int ranks, int experts)
+    : state_(seed + static_cast<uint64_t>(rank)), experts_(experts) {
   program.family = "tiny";
   program.rank = rank;
   program.ranks = ranks;
@@ -118,6 +118,7 @@ void TinyProgram::AddLayer(int layer, int window, kernels::BufferId hidden) {
   attention.head_dim = kHeadDim;
   attention.scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim));
   attention.window = window;
+  if (experts_ > 0) attention.sinks = AddWeight(1, program.heads, 1.0f, 0.0f);
 
   const kernels::BufferId normed = norm();
   const int qkv_width = (program.heads + 2 * program.kv_heads) * kHeadDim;
@@ -133,11 +134,34 @@ void TinyProgram::AddLayer(int layer, int window, kernels::BufferId hidden) {
   AddSum(hidden);
 
   const kernels::BufferId again = norm();
+  if (experts_ > 0) return AddExperts(again, hidden);
   const kernels::BufferId middle = AddBuffer(middle_width);
   kernels::LinearOp gate = linear(again, 2 * middle_width, kHidden, middle);
   gate.activation = kernels::LinearOp::Activation::kSiluGated;
   program.ops.push_back(gate);
   program.ops.push_back(linear(middle, kHidden, middle_width, hidden));
+  AddSum(hidden);
+}
+
+void TinyProgram::AddExperts(kernels::BufferId in, kernels::BufferId hidden) {
+  const int middle = kMiddle / program.ranks;
+  const auto size = [](int64_t cols) { return 2.0f / std::sqrt(static_cast<float>(cols)); };
+  kernels::MoeOp moe;
+  moe.router = AddWeight(experts_, kHidden, size(kHidden), 0.0f);
+  moe.router_bias = AddWeight(1, experts_, 0.1f, 0.0f);
+  moe.rule.chosen = 2;
+  for (int expert = 0; expert < experts_; ++expert) {
+    kernels::MoeOp::Expert& one = moe.experts.emplace_back();
+    one.gate_up = AddWeight(2 * middle, kHidden, size(kHidden), 0.0f);
+    one.down = AddWeight(kHidden, middle, size(middle), 0.0f);
+    one.gate_up_bias = AddWeight(1, 2 * middle, 0.1f, 0.0f);
+    if (program.rank == 0) one.down_bias = AddWeight(1, kHidden, 0.1f, 0.0f);
+  }
+  moe.activation = kernels::LinearOp::Activation::kClampedGated;
+  moe.accumulate = program.rank == 0;
+  moe.in = in;
+  moe.out = hidden;
+  program.ops.emplace_back(moe);
   AddSum(hidden);
 }
 

@@ -12,9 +12,10 @@ namespace quire::test {
 
 // Two full-attention and two sliding layers (window 24), grouped queries, tied head, 97 tokens. Of
 // several ranks (1, 2) each has its part of the heads, the inner width and the vocabulary, with
-// weights of its own.
+// weights of its own. With experts, layers have a mixture of so many in place of the mlp, two for
+// each token, with gpt-oss' gate and biases, and heads have sinks.
 struct TinyProgram {
-  explicit TinyProgram(uint64_t seed, int rank = 0, int ranks = 1);
+  explicit TinyProgram(uint64_t seed, int rank = 0, int ranks = 1, int experts = 0);
   TinyProgram(const TinyProgram&) = delete;
   TinyProgram& operator=(const TinyProgram&) = delete;
 
@@ -25,8 +26,10 @@ struct TinyProgram {
   kernels::BufferId AddBuffer(int width, bool sampled_rows_only = false);
   void AddLayer(int layer, int window, kernels::BufferId hidden);
   void AddSum(kernels::BufferId buffer);
+  void AddExperts(kernels::BufferId in, kernels::BufferId hidden);
 
   uint64_t state_;
+  int experts_;
   std::deque<std::vector<float>> memory_;
 };
 

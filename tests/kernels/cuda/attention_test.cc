@@ -472,6 +472,10 @@ TEST(CudaAttention, WhatItCannotServeIsRefused) {
   plan.rows_per_tile = 16;
   params.type = KvType::kF32;
   EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), 64, plan, params), "");
+  const float sinks[17] = {};
+  params.type = KvType::kBF16;
+  params.sinks = sinks;
+  EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), 136, plan, params), "");
   params.type = KvType::kFp8;
   params.token_stride = 72;
   EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), 64, plan, params), "");

@@ -10,6 +10,9 @@
 #include "kernels/cuda/ops/attention/rope_append.h"
 #include "kernels/cuda/ops/embedding/embedding.h"
 #include "kernels/cuda/ops/gemm/gemm.h"
+#include "kernels/cuda/ops/moe/combine.h"
+#include "kernels/cuda/ops/moe/grouped_product.h"
+#include "kernels/cuda/ops/moe/route.h"
 #include "kernels/cuda/ops/norm/layer_norm.h"
 #include "kernels/cuda/ops/norm/rms_norm.h"
 #include "kernels/cuda/ops/rows/activation.h"
@@ -167,7 +170,8 @@ void LaunchRowOps(CensusRuntime& device) {
       EXPECT_EQ(LaunchLayerNorm(device, device.stream, layer), "");
     }
     for (const Activation kind :
-         {Activation::kSiluGated, Activation::kGeluTanhGated, Activation::kRelu}) {
+         {Activation::kSiluGated, Activation::kGeluTanhGated, Activation::kRelu,
+          Activation::kClampedGated, Activation::kReluSquared}) {
       EXPECT_EQ(LaunchActivation(device, device.stream, {nullptr, nullptr, 1, width, kind}), "");
     }
     EmbeddingParams table;
@@ -191,6 +195,35 @@ void LaunchRowOps(CensusRuntime& device) {
   EXPECT_EQ(LaunchStepEnd(device, device.stream, end), "");
 }
 
+void LaunchExperts(CensusRuntime& device) {
+  for (const int experts : {1, 8, 128, kMaxExperts}) {
+    RouteParams route;
+    route.tokens = 1;
+    route.width = 4096;
+    route.experts = experts;
+    route.tile_rows = 8;
+    EXPECT_EQ(LaunchRoute(device, device.stream, route), "") << experts;
+  }
+  CombineParams combine;
+  combine.tokens = combine.chosen = 1;
+  combine.width = 4096;
+  EXPECT_EQ(LaunchCombine(device, device.stream, combine), "");
+  const DType types[] = {DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ5_K,  DType::kQ6_K,
+                         DType::kG4,   DType::kG8,   DType::kF8,   DType::kMXFP4, DType::kNF4};
+  const unsigned char some = 0;
+  for (const DType type : types) {
+    for (const int tile_rows : {8, 32, 128}) {
+      GroupedParams params;
+      params.product.n = params.product.k = 512;
+      if (type != DType::kBF16) {
+        params.product.quantised = QuantisedLayout(type, params.product.k);
+        params.product.quantised.data = &some;
+      }
+      EXPECT_EQ(LaunchGroupedProduct(device, device.stream, params, tile_rows, 1), "");
+    }
+  }
+}
+
 // The kernels that there are: each has a row.
 std::set<std::string> BudgetedKernels() {
   std::ifstream file(std::string(QUIRE_SOURCE_DIR) + "/kernels/cuda/budget.csv");
@@ -212,6 +245,7 @@ TEST(CudaSharedMemory, EveryKernelFitsEveryDeviceThatIsServed) {
     LaunchAttentions(device);
     LaunchSamples(device);
     LaunchRowOps(device);
+    LaunchExperts(device);
     launched.merge(device.kernels);
   }
   EXPECT_EQ(launched, BudgetedKernels()) << "a kernel that this census does not launch";

@@ -48,7 +48,7 @@ struct StepBed::Step {
 StepBed::StepBed(const BedOptions& options, std::unique_ptr<emulate::EmulatedRuntime> runtime) {
   for (int rank = 0; rank < options.ranks; ++rank) {
     Rank& one = ranks_.emplace_back();
-    one.model = std::make_unique<quire::test::TinyProgram>(5, rank, options.ranks);
+    one.model = std::make_unique<quire::test::TinyProgram>(5, rank, options.ranks, options.experts);
     auto device = rank == 0 ? std::move(runtime) : nullptr;
     if (device == nullptr) {
       device = std::make_unique<emulate::EmulatedRuntime>(static_cast<uint64_t>(3 + rank),

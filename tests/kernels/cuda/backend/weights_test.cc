@@ -90,7 +90,7 @@ TEST_P(CudaWeightsTest, NoneIsExpandedUnlessAskedFor) {
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaWeightsTest,
                          testing::Values("gguf-llama-all-types", "gguf-qwen2", "gguf-qwen3",
-                                         "gguf-gemma3"),
+                                         "gguf-gemma3", "gguf-gpt-oss", "gguf-qwen2moe"),
                          [](const testing::TestParamInfo<const char*>& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -16,22 +16,26 @@ using emulate::Checks;
 using emulate::EmulatedRuntime;
 
 TEST(CudaChainTest, StepsInFlightAndGraphsAreCleanAndGiveTheSameBits) {
-  const std::vector<Sequence> sequences = RandomSequences(3, 20, 11);
-  BedOptions options;
-  options.max_rows = 4;
-  options.max_tokens = 64;
-  options.max_positions = 32;
-  options.pages = 16;
-  std::vector<Answer> expected;
-  {
-    StepBed unchecked(options);
-    expected = unchecked.Serve(sequences, 4, {1, 10, 1});
-  }
-  for (const bool graphs : {false, true}) {
-    options.start.graphs = graphs;
-    StepBed bed(options, std::make_unique<EmulatedRuntime>(5, Checks::kAll));
-    EXPECT_EQ(bed.Serve(sequences, 4, {2, 7, 2}), expected);
-    EXPECT_EQ(bed.program().Failure(), "");
+  for (const int experts : {0, 3}) {
+    SCOPED_TRACE(experts);
+    const std::vector<Sequence> sequences = RandomSequences(3, 20, 11);
+    BedOptions options;
+    options.experts = experts;
+    options.max_rows = 4;
+    options.max_tokens = 64;
+    options.max_positions = 32;
+    options.pages = 16;
+    std::vector<Answer> expected;
+    {
+      StepBed unchecked(options);
+      expected = unchecked.Serve(sequences, 4, {1, 10, 1});
+    }
+    for (const bool graphs : {false, true}) {
+      options.start.graphs = graphs;
+      StepBed bed(options, std::make_unique<EmulatedRuntime>(5, Checks::kAll));
+      EXPECT_EQ(bed.Serve(sequences, 4, {2, 7, 2}), expected);
+      EXPECT_EQ(bed.program().Failure(), "");
+    }
   }
 }
 
