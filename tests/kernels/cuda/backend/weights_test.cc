@@ -240,15 +240,17 @@ TEST(CudaWeightParts, WhatLoadingFindsInBlocks) {
 
 // Checkpoints of other formats stay quantised, too, and compute what they must.
 TEST(CudaQuantisedCheckpoints, StayQuantised) {
-  for (const char* name : {"fp8-blocks", "gptq-4bit-g128-v1", "compressed-w8a8-int8",
-                           "compressed-w4a16-g32-asymmetric", "awq-g128"}) {
+  for (const char* name :
+       {"fp8-blocks", "gptq-4bit-g128-v1", "compressed-w8a8-int8",
+        "compressed-w4a16-g32-asymmetric", "awq-g128", "compressed-mxfp4-experts"}) {
     SCOPED_TRACE(name);
     const std::string folder = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/quantised/" + name;
     auto model = model::LoadModel(folder, {.with_text = false});
     ASSERT_TRUE(model.ok()) << model.status();
     ASSERT_TRUE((*model)->FillWeights().ok());
     const WeightForms forms = MakeEmulatedBackend()->FormsOfWeights((*model)->program);
-    EXPECT_EQ(forms.quantised, 8);  // qkv, o, gate and up, down of two layers
+    // qkv, o, gate and up, down of two layers; or of one whose mixture has three experts.
+    EXPECT_EQ(forms.quantised, 8);
     EXPECT_EQ(forms.expanded, 0) << forms.expanded_why;
     const Golden golden = ReadGolden(folder + "/golden.json");
     const GoldenRow& wanted = golden.rows.front();
