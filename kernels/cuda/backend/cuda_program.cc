@@ -189,8 +189,8 @@ void CudaProgram::Reserve(const Workspace& workspace, const ProgramOptions& opti
   attention_workspace_ = heap_.New<float>(workspace.attention_bytes / sizeof(float));
   product_counters_ = heap_.New<uint32_t>(workspace.product_counters);
   attention_counters_ = heap_.New<uint32_t>(workspace.attention_counters);
-  moe_workspace_ = heap_.New<std::byte>(workspace.moe_bytes);
-  moe_counters_ = heap_.New<uint32_t>(workspace.moe_counters);
+  moe_.bytes = heap_.New<std::byte>(workspace.moe_bytes);
+  moe_.counters = heap_.New<uint32_t>(workspace.moe_counters);
   // The spare pages are workspace: no sequence ever has them.
   workspace_bytes_ = heap_.bytes() - weight_bytes_ + workspace.spare_bytes;
   Check(pool_.Reserve(kv_.page_bytes, options.page_count, workspace.spare_bytes / kv_.page_bytes));
@@ -199,8 +199,8 @@ void CudaProgram::Reserve(const Workspace& workspace, const ProgramOptions& opti
   if (attention_counters_ != nullptr) {
     Check(runtime_.Fill(stream_, attention_counters_, 0, 4 * workspace.attention_counters));
   }
-  if (moe_counters_ != nullptr) {
-    Check(runtime_.Fill(stream_, moe_counters_, 0, 4 * workspace.moe_counters));
+  if (moe_.counters != nullptr) {
+    Check(runtime_.Fill(stream_, moe_.counters, 0, 4 * workspace.moe_counters));
   }
 }
 

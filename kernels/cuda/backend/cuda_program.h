@@ -25,6 +25,7 @@
 #include "kernels/cuda/backend/device_heap.h"
 #include "kernels/cuda/backend/device_weights.h"
 #include "kernels/cuda/backend/lowering.h"
+#include "kernels/cuda/backend/moe_places.h"
 #include "kernels/cuda/backend/page_pool.h"
 #include "kernels/cuda/backend/products.h"
 #include "kernels/cuda/backend/rank_exchange.h"
@@ -32,7 +33,6 @@
 #include "kernels/cuda/backend/step_inputs.h"
 #include "kernels/cuda/backend/workspace.h"
 #include "kernels/cuda/cublaslt/fast_products.h"
-#include "kernels/cuda/ops/moe/grouped_product.h"
 #include "kernels/cuda/ops/sample/sample_slice.h"
 #include "kernels/cuda/runtime/runtime.h"
 
@@ -124,13 +124,8 @@ class CudaProgram final : public LoadedProgram {
   void Do(const LogitsOp& op);
   void Do(const SampleOp& op);
   void Do(const SumStep& step);
-  // cuda_program_moe.cc
-  struct MoeSlice;
-  void Do(const MoeStep& step);
-  void RunMoeSlice(const MoeOp& op, int begin, int tokens, int tile_rows);
-  void Route(const MoeSlice& slice);
-  void MultiplyExperts(const MoeSlice& slice, const DeviceWeight& weight, const DeviceWeight& bias,
-                       const GroupedParams& product);
+  void Do(const MoeStep& step);  // this and the next: cuda_program_moe.cc
+  void RunMixture(const MoeOp& op, int begin, int tokens, int tile_rows);
 
   // Keeps the first error.
   void Check(const runtime::Error& error) {
@@ -195,8 +190,7 @@ class CudaProgram final : public LoadedProgram {
   uint32_t* product_counters_ = nullptr;
   float* attention_workspace_ = nullptr;
   uint32_t* attention_counters_ = nullptr;
-  std::byte* moe_workspace_ = nullptr;
-  uint32_t* moe_counters_ = nullptr;
+  MoeMemory moe_;
   int64_t weight_bytes_ = 0;
   int64_t workspace_bytes_ = 0;
   Step step_;

@@ -3,104 +3,60 @@
 
 #include "kernels/cuda/backend/activation_kind.h"
 #include "kernels/cuda/backend/cuda_program.h"
-#include "kernels/cuda/backend/moe_places.h"
 #include "kernels/cuda/ops/moe/combine.h"
 #include "kernels/cuda/ops/moe/grouped_product.h"
 
 namespace quire::kernels::cuda {
+namespace {
 
-// A slice of a step's tokens, and how wide the tiles of its products are.
-struct CudaProgram::MoeSlice {
-  const MoeOp& op;
-  int begin = 0;
-  int tokens = 0;
-  int tile_rows = 0;
-  MoePlaces places;
-
-  int pairs() const { return tokens * op.rule.chosen; }
-  int experts() const { return static_cast<int>(op.experts.size()); }
+// The weights of one kind of all experts.
+struct ExpertWeights {
+  const DeviceWeight& weight;
+  const DeviceWeight& bias;
 };
 
-void CudaProgram::Do(const MoeStep& step) {
-  for (int begin = 0; begin < step_.shape.tokens && error_.empty(); begin += kMoeTokens) {
-    const int tokens = std::min(kMoeTokens, step_.shape.tokens - begin);
-    const int experts = static_cast<int>(step.op.experts.size());
-    RunMoeSlice(step.op, begin, tokens, ExpertTileRows(tokens * step.op.rule.chosen, experts));
+// A slice of a step's tokens in one mixture.
+class MoeSlice {
+ public:
+  MoeSlice(const MoeShape& shape, const MoeMemory& memory, int tokens, int tile_rows)
+      : shape_(shape),
+        memory_(memory),
+        places_(shape, tokens),
+        tokens_(tokens),
+        tile_rows_(tile_rows) {}
+
+  int tokens() const { return tokens_; }
+  int tile_rows() const { return tile_rows_; }
+  int pairs() const { return tokens_ * shape_.chosen; }
+  int most_tiles() const { return MostExpertTiles(pairs(), shape_.experts, tile_rows_); }
+  uint32_t* counters() const { return memory_.counters; }
+  float* logits() const { return At<float>(places_.logits); }
+  int32_t* chosen() const { return At<int32_t>(places_.chosen); }
+  float* weights() const { return At<float>(places_.weights); }
+  int32_t* by_expert() const { return At<int32_t>(places_.pairs); }
+  ExpertTile* tiles() const { return At<ExpertTile>(places_.tiles); }
+  int32_t* tile_count() const { return At<int32_t>(places_.tile_count); }
+  uint16_t* inner() const { return At<uint16_t>(places_.inner); }
+  std::byte* rows() const { return At<std::byte>(places_.rows); }
+
+ private:
+  template <class T>
+  T* At(size_t place) const {
+    return reinterpret_cast<T*>(memory_.bytes + place);
   }
-}
 
-void CudaProgram::RunMoeSlice(const MoeOp& op, int begin, int tokens, int tile_rows) {
-  const MoeOp::Expert& first = op.experts.front();
-  const DeviceWeight& gate_up = weights_.At(first.gate_up);
-  const DeviceWeight& down = weights_.At(first.down);
-  const int width = lowered_.buffers[static_cast<size_t>(op.in)].width;
-  const MoeShape shape{static_cast<int>(op.experts.size()), op.rule.chosen, width, gate_up.rows,
-                       down.cols};
-  const MoeSlice slice{op, begin, tokens, tile_rows, MoePlaces(shape, tokens)};
-  Route(slice);
-  auto* inner = reinterpret_cast<uint16_t*>(moe_workspace_ + slice.places.inner);
-  auto* rows = moe_workspace_ + slice.places.rows;
-
-  GroupedParams product;
-  product.product.x = Rows(op.in) + static_cast<int64_t>(begin) * width;
-  product.product.out = rows;
-  product.per_row = op.rule.chosen;
-  MultiplyExperts(slice, gate_up, weights_.At(first.gate_up_bias), product);
-
-  ActivationParams activation;
-  activation.in = reinterpret_cast<const uint16_t*>(rows);
-  activation.out = inner;
-  activation.rows = slice.pairs();
-  activation.width = down.cols;
-  activation.kind = KindOf(op.activation);
-  Check(LaunchActivation(runtime_, stream_, activation));
-
-  product = GroupedParams();
-  product.product.x = inner;
-  product.product.out = rows;
-  product.product.out_float32 = true;
-  MultiplyExperts(slice, down, weights_.At(first.down_bias), product);
-
-  CombineParams sum;
-  sum.rows = reinterpret_cast<const float*>(rows);
-  sum.weights = reinterpret_cast<const float*>(moe_workspace_ + slice.places.weights);
-  sum.out = Floats(op.out) + static_cast<int64_t>(begin) * width;
-  sum.tokens = tokens;
-  sum.chosen = op.rule.chosen;
-  sum.width = width;
-  sum.accumulate = op.accumulate;
-  Check(LaunchCombine(runtime_, stream_, sum));
-}
-
-void CudaProgram::Route(const MoeSlice& slice) {
-  const MoeOp& op = slice.op;
-  const MoePlaces& places = slice.places;
-  RouteParams params;
-  params.width = lowered_.buffers[static_cast<size_t>(op.router_in)].width;
-  params.x = Floats(op.router_in) + static_cast<int64_t>(slice.begin) * params.width;
-  params.router = weights_.At(op.router).floats();
-  params.bias = weights_.At(op.router_bias).floats();
-  params.selection_bias = weights_.At(op.selection_bias).floats();
-  params.expert_scales = weights_.At(op.expert_scales).floats();
-  params.tokens = slice.tokens;
-  params.experts = slice.experts();
-  params.tile_rows = slice.tile_rows;
-  params.rule = op.rule;
-  params.logits = reinterpret_cast<float*>(moe_workspace_ + places.logits);
-  params.chosen = reinterpret_cast<int32_t*>(moe_workspace_ + places.chosen);
-  params.weights = reinterpret_cast<float*>(moe_workspace_ + places.weights);
-  params.pairs = reinterpret_cast<int32_t*>(moe_workspace_ + places.pairs);
-  params.tiles = reinterpret_cast<ExpertTile*>(moe_workspace_ + places.tiles);
-  params.tile_count = reinterpret_cast<int32_t*>(moe_workspace_ + places.tile_count);
-  params.counters = moe_counters_;
-  Check(LaunchRoute(runtime_, stream_, params));
-}
+  const MoeShape& shape_;
+  const MoeMemory& memory_;
+  const MoePlaces places_;
+  const int tokens_;
+  const int tile_rows_;
+};
 
 // One launch for each part of the weights. `product` has x, out and their kind.
-void CudaProgram::MultiplyExperts(const MoeSlice& slice, const DeviceWeight& weight,
-                                  const DeviceWeight& bias, const GroupedParams& product) {
-  const MoePlaces& places = slice.places;
-  const int tiles = MostExpertTiles(slice.pairs(), slice.experts(), slice.tile_rows);
+runtime::Error MultiplyExperts(runtime::Runtime& runtime, runtime::StreamId stream,
+                               const MoeSlice& slice, const ExpertWeights& experts,
+                               const GroupedParams& product) {
+  const DeviceWeight& weight = experts.weight;
   for (const DeviceWeightPart& part : weight.parts) {
     GroupedParams own = product;
     own.product.weight = part.data;
@@ -110,16 +66,92 @@ void CudaProgram::MultiplyExperts(const MoeSlice& slice, const DeviceWeight& wei
     own.product.k = weight.cols;
     own.product.half = weight.half;
     own.product.out_stride = weight.rows;
-    if (bias.floats() != nullptr) own.product.bias = bias.floats() + part.first_row;
+    if (experts.bias.floats() != nullptr) {
+      own.product.bias = experts.bias.floats() + part.first_row;
+    }
     own.product.out = static_cast<std::byte*>(product.product.out) +
                       part.first_row * (product.product.out_float32 ? 4 : 2);
     own.weight_bytes = static_cast<int64_t>(part.Bytes(weight.cols));
-    own.bias_floats = bias.cols;
-    own.tiles = reinterpret_cast<const ExpertTile*>(moe_workspace_ + places.tiles);
-    own.tile_count = reinterpret_cast<const int32_t*>(moe_workspace_ + places.tile_count);
-    own.pairs = reinterpret_cast<const int32_t*>(moe_workspace_ + places.pairs);
-    Check(LaunchGroupedProduct(runtime_, stream_, own, slice.tile_rows, tiles));
+    own.bias_floats = experts.bias.cols;
+    own.tiles = slice.tiles();
+    own.tile_count = slice.tile_count();
+    own.pairs = slice.by_expert();
+    runtime::Error error =
+        LaunchGroupedProduct(runtime, stream, own, slice.tile_rows(), slice.most_tiles());
+    if (!error.empty()) return error;
   }
+  return {};
+}
+
+}  // namespace
+
+void CudaProgram::Do(const MoeStep& step) {
+  for (int begin = 0; begin < step_.shape.tokens && error_.empty(); begin += kMoeTokens) {
+    const int tokens = std::min(kMoeTokens, step_.shape.tokens - begin);
+    const int experts = static_cast<int>(step.op.experts.size());
+    RunMixture(step.op, begin, tokens, ExpertTileRows(tokens * step.op.rule.chosen, experts));
+  }
+}
+
+void CudaProgram::RunMixture(const MoeOp& op, int begin, int tokens, int tile_rows) {
+  const MoeOp::Expert& first = op.experts.front();
+  const ExpertWeights up = {weights_.At(first.gate_up), weights_.At(first.gate_up_bias)};
+  const ExpertWeights down = {weights_.At(first.down), weights_.At(first.down_bias)};
+  const int width = lowered_.buffers[static_cast<size_t>(op.in)].width;
+  const MoeShape shape{static_cast<int>(op.experts.size()), op.rule.chosen, width, up.weight.rows,
+                       down.weight.cols};
+  const MoeSlice slice(shape, moe_, tokens, tile_rows);
+  const int64_t first_element = int64_t{begin} * width;
+
+  RouteParams route;
+  route.x = Floats(op.router_in) + first_element;
+  route.router = weights_.At(op.router).floats();
+  route.bias = weights_.At(op.router_bias).floats();
+  route.selection_bias = weights_.At(op.selection_bias).floats();
+  route.expert_scales = weights_.At(op.expert_scales).floats();
+  route.tokens = tokens;
+  route.width = width;
+  route.experts = shape.experts;
+  route.tile_rows = tile_rows;
+  route.rule = op.rule;
+  route.logits = slice.logits();
+  route.chosen = slice.chosen();
+  route.weights = slice.weights();
+  route.pairs = slice.by_expert();
+  route.tiles = slice.tiles();
+  route.tile_count = slice.tile_count();
+  route.counters = slice.counters();
+  Check(LaunchRoute(runtime_, stream_, route));
+
+  GroupedParams product;
+  product.product.x = Rows(op.in) + first_element;
+  product.product.out = slice.rows();
+  product.per_row = op.rule.chosen;
+  Check(MultiplyExperts(runtime_, stream_, slice, up, product));
+
+  ActivationParams activation;
+  activation.in = reinterpret_cast<const uint16_t*>(slice.rows());
+  activation.out = slice.inner();
+  activation.rows = slice.pairs();
+  activation.width = down.weight.cols;
+  activation.kind = KindOf(op.activation);
+  Check(LaunchActivation(runtime_, stream_, activation));
+
+  product = GroupedParams();
+  product.product.x = slice.inner();
+  product.product.out = slice.rows();
+  product.product.out_float32 = true;
+  Check(MultiplyExperts(runtime_, stream_, slice, down, product));
+
+  CombineParams sum;
+  sum.rows = reinterpret_cast<const float*>(slice.rows());
+  sum.weights = slice.weights();
+  sum.out = Floats(op.out) + first_element;
+  sum.tokens = tokens;
+  sum.chosen = op.rule.chosen;
+  sum.width = width;
+  sum.accumulate = op.accumulate;
+  Check(LaunchCombine(runtime_, stream_, sum));
 }
 
 // A device loads a kernel when it first runs: each mixture with tiles of every width, over whatever
@@ -129,7 +161,7 @@ void CudaProgram::WarmUpExperts() {
     const auto* moe = std::get_if<MoeStep>(&step);
     if (moe == nullptr) continue;
     for (const int tile_rows : {8, 32, 128}) {
-      if (error_.empty()) RunMoeSlice(moe->op, 0, 1, tile_rows);
+      if (error_.empty()) RunMixture(moe->op, 0, 1, tile_rows);
     }
   }
   Finish();

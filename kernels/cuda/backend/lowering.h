@@ -123,7 +123,7 @@ struct WeightRole {
 struct DeviceProgram {
   std::vector<DeviceBuffer> buffers;  // those of the step program first, with the same ids
   std::vector<WeightRole> weights;    // by weight of the step program
-  // Weights of all experts of a mixture, of one shape and form: one lies behind another.
+  // Weights of all experts of a mixture, of one shape and form, next to each other in memory.
   std::vector<std::vector<WeightId>> stacks;
   std::vector<DeviceStep> steps;
   size_t first_sampled = 0;  // the first step over the rows whose logits are needed

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/cuda/ops/moe/route.h"
 
@@ -13,6 +14,12 @@ namespace quire::kernels::cuda {
 
 // The most tokens that a mixture takes at a time: a longer step runs it in slices.
 inline constexpr int kMoeTokens = 2048;
+
+// Shared by all mixtures of a program, which run one after another.
+struct MoeMemory {
+  std::byte* bytes = nullptr;
+  uint32_t* counters = nullptr;  // of routing
+};
 
 struct MoeShape {
   int experts = 0;

@@ -1,9 +1,9 @@
 // The router of a mixture of experts: from float32 rows to the experts that each token uses, their
 // weights, and the rows of each expert side by side, in one launch and without the host.
 //
-// A logit is one chain of sixteen lanes (lane i takes k = i modulo 16), reduced in halves, and all
-// further arithmetic is that of kernels/cpu/routing.h: float32 and the same exp, so that the same
-// rows give the bits of the CPU backend. Equal scores go to the lower id, a NaN counts as −∞.
+// A logit is one chain of sixteen lanes (lane i takes k = i modulo 16), reduced in halves. All
+// further arithmetic follows kernels/cpu/routing.h, in float32 and with the same exp, so that the
+// same rows give the bits of the CPU backend. Equal scores go to the lower id, a NaN counts as −∞.
 //
 // A pair is a token and one of its choices: token · chosen + choice. Pairs are sorted by expert,
 // those of one expert in ascending order. A tile is up to `tile_rows` neighbours of one expert:

@@ -1,7 +1,7 @@
 // The choice of a token's experts and their weights, by one warp: the arithmetic of
 // kernels/cpu/routing.h, in its order.
 //
-// Lane i holds experts (and groups) i, i + 32, …: bit j of a mask is that of i + 32 j.
+// Lane i holds experts (and groups) i, i + 32, …: bit j of a mask belongs to i + 32 j.
 #pragma once
 
 #include "kernels/cuda/ops/moe/route_logits.h"
