@@ -83,7 +83,7 @@ if(QUIRE_EMULATED_CUDA)
   add_dependencies(test_kernels_cuda_backend fake_nccl_good fake_cublaslt_good)
   # Whole steps with every check of the emulated grid.
   quire_test(kernels/cuda/chain COMPUTES RELEASE NOT_QUICK DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/model common/json
-             LIBS quire_cuda_ops quire_test_support)
+             LIBS quire_cuda_ops quire_cuda_planted quire_test_support)
   target_sources(test_kernels_cuda_chain PRIVATE ${CMAKE_SOURCE_DIR}/tests/golden/driver.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/golden_file.cc
                  ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/backend/step_bed.cc)

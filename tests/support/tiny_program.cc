@@ -1,5 +1,6 @@
 #include "tests/support/tiny_program.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace quire::test {
@@ -148,7 +149,10 @@ void TinyProgram::AddExperts(kernels::BufferId in, kernels::BufferId hidden) {
   const auto size = [](int64_t cols) { return 2.0f / std::sqrt(static_cast<float>(cols)); };
   kernels::MoeOp moe;
   moe.router = AddWeight(experts_, kHidden, size(kHidden), 0.0f);
-  moe.router_bias = AddWeight(1, experts_, 0.1f, 0.0f);
+  std::vector<float>& rows = memory_.back();
+  for (int expert = 1; expert < experts_; expert += 2) {
+    std::copy_n(rows.begin() + (expert - 1) * kHidden, kHidden, rows.begin() + expert * kHidden);
+  }
   moe.rule.chosen = 2;
   for (int expert = 0; expert < experts_; ++expert) {
     kernels::MoeOp::Expert& one = moe.experts.emplace_back();

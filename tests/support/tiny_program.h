@@ -13,7 +13,8 @@ namespace quire::test {
 // Two full-attention and two sliding layers (window 24), grouped queries, tied head, 97 tokens. Of
 // several ranks (1, 2) each has its part of the heads, the inner width and the vocabulary, with
 // weights of its own. With experts, layers have a mixture of so many in place of the mlp, two for
-// each token, with gpt-oss' gate and biases, and heads have sinks.
+// each token, with gpt-oss' gate and biases, and heads have sinks. The scores of experts 2 i and
+// 2 i + 1 are equal.
 struct TinyProgram {
   explicit TinyProgram(uint64_t seed, int rank = 0, int ranks = 1, int experts = 0);
   TinyProgram(const TinyProgram&) = delete;

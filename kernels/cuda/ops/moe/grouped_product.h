@@ -1,10 +1,10 @@
 // The products of all experts of a mixture with their rows, as one launch.
 //
 // For pair p of expert e (route.h): out[p] = x[p / per_row] · weight_eᵀ + bias_e. Tiles, pieces of
-// K and the order of sums are those of a plain product (gemm.h), and so an expert's row has the
-// bits of a product with that expert's matrix alone. Which rows share a tile, and its width, change
-// no bit. A block runs all pieces of K. The launch's layout follows from the number of pairs and
-// experts; blocks without a tile end at once.
+// K and the order of sums equal a plain product's (gemm.h), and so an expert's row has the bits of
+// a product with that expert's matrix alone. Which rows share a tile, and its width, change no bit.
+// A block runs all pieces of K. The launch's layout follows from the number of pairs and experts;
+// blocks without a tile end at once.
 //
 // The matrices of all experts have one shape and form, and are next to each other in memory.
 #pragma once

@@ -21,11 +21,6 @@ static_assert(kRouteRingBytes + 16 <= static_cast<int>(runtime::kLeastSharedByte
 
 }  // namespace
 
-struct RouteKernelParams {
-  RouteParams route;
-  int flag_at = 0;  // in shared memory
-};
-
 // Blocks are [experts / 8, tokens / 32]. The last of a row of blocks chooses for its tokens; the
 // last of those sorts the pairs of all.
 QUIRE_KERNEL(route, RouteKernelParams, kRouteThreads, 1) {

@@ -25,6 +25,11 @@ inline constexpr int kRouteStageBytes =
     kRouteExperts * kRouteExpertBytes + kRouteTokens * kRouteRowBytes;
 inline constexpr int kRouteRingBytes = kRouteStages * kRouteStageBytes;
 
+struct RouteKernelParams {
+  RouteParams route;
+  int flag_at = 0;  // of LastToArrive, in shared memory
+};
+
 // The first token and expert of a block.
 struct RouteCorner {
   int token;
