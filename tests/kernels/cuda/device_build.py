@@ -18,7 +18,8 @@ BUILD = ROOT / "build"
 TARGET = BUILD / "gpu/gpu_tests"
 TESTS = ("test_kernels_cuda", "test_kernels_cuda_backend")
 # A test that includes one of these is about the emulated device, and stays out.
-EMULATED_HEADERS = {ROOT / "kernels/cuda/emulate/emulated_runtime.h", ROOT / "tests/kernels/cuda/planted/planted.h"}
+EMULATED_HEADERS = {ROOT / "kernels/cuda/emulate/emulated_runtime.h", ROOT / "tests/kernels/cuda/planted/planted.h",
+                    ROOT / "tests/kernels/cuda/planted/moe_planted.h"}
 EMULATED_LIBRARIES = {"libquire_cuda_ops.a", "libquire_cuda_ops_plain.a", "libquire_cuda_planted.a",
                       "libquire_cuda_timing.a", "libquire_kernels_cuda_emulate.a"}
 KERNEL_FILES = ["kernels/cuda/ops/*/*.cu", "kernels/cuda/runtime/*.cu", "tests/kernels/cuda/timing/*.cu"]
