@@ -71,6 +71,7 @@ class Router {
 
   std::vector<float>& x() { return x_; }
   std::vector<float>& router() { return router_; }
+  std::vector<float>& bias() { return bias_; }
 
   // The first tokens.
   Routed OnDevice(DeviceBed& bed, int tokens, int tile_rows) const {
@@ -245,6 +246,18 @@ TEST(CudaRoute, LogitsThatAreNoNumbersAreTakenLast) {
     router.router()[8] = nan;
     EXPECT_EQ(router.OnDevice(bed, 2, 8).chosen, router.OnCpu().chosen);
   }
+}
+
+// A group with +∞ and −∞ has no number as its key: it is taken last, and others are chosen.
+TEST(CudaRoute, AGroupWithoutANumberIsTakenLast) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const RouterCase c{
+      "made up", 8, 6, {.chosen = 2, .groups = 3, .groups_used = 1, .best_of_group = 2}, true};
+  Router router(c, 1, 1);
+  std::fill(router.x().begin(), router.x().end(), 0.0f);
+  router.bias() = {0, 1, inf, -inf, 2, 3};
+  DeviceBed bed;
+  EXPECT_EQ(router.OnDevice(bed, 1, 8).chosen, (Ids{5, 4}));
 }
 
 TEST(CudaRoute, KeepsItsBudget) {

@@ -123,7 +123,7 @@ struct RouteChoice {
     const int size = params.experts / rule.groups;
     WarpBarrier();  // all keys are there
     for (int g = Lane(); g < rule.groups; g += kWarpSize) {
-      group_keys[g] = KeyOfGroup(g * size, (g + 1) * size);
+      group_keys[g] = NumberOrNone(KeyOfGroup(g * size, (g + 1) * size));
     }
     uint32_t open = 0;  // of the lane's groups
     uint32_t closed = 0xffffffffu;
