@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import tempfile
 import threading
@@ -219,6 +220,34 @@ def test_pages_of_fp8_serve_the_same_alone_and_together():
         expect(together == alone, f"{together} != {alone}")
         worker.signal(signal.SIGTERM)
         expect(worker.wait() == 0, worker.output())
+
+
+def byte_tokenizer():
+    """Of 256 tokens, one for each byte."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    characters = printable + [256 + i for i in range(256 - len(printable))]
+    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": step, "post_processor": None,
+            "decoder": step, "model": {"type": "BPE", "vocab": {chr(c): i for i, c in enumerate(characters)}, "merges": []}}
+
+
+def test_a_mixture_of_experts_serves_the_same_alone_and_together():
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("config.json", "model.safetensors"):
+            shutil.copy(ROOT / "tests/golden/models/gpt-oss-mxfp4" / name, folder)
+        (pathlib.Path(folder) / "tokenizer.json").write_text(json.dumps(byte_tokenizer()))
+        prompts = [[(7 * i + n) % 251 for i in range(5 + 9 * n)] for n in range(4)]
+        with serving(model=folder) as (worker, router):
+            alone = [ask(router, prompt, 8) for prompt in prompts]
+            together = all_at_once([lambda p=p: ask(router, p, 8) for p in prompts])
+            expect(together == alone, f"{together} != {alone}")
+            worker.signal(signal.SIGTERM)
+            expect(worker.wait() == 0, worker.output())
+        code, said = run([WORKER, "--model", folder, *SMALL, "--device=cuda-emulated", "--plan", "--plan-bandwidth=1GB"])
+        plan = json.loads(said.splitlines()[-1])
+        # Two matrices of each of six experts in two layers stay as they are; the plan tells them from the rest.
+        expect(code == 0 and plan["quantised_matrices"] == 24 and plan["expanded_matrices"] == 0, said)
+        expect(0 < plan["expert_bytes"] < plan["step_weight_bytes"] < plan["weight_bytes"], said)
 
 
 def test_what_a_gpu_does_not_do_is_one_line():
