@@ -126,6 +126,7 @@ class CudaProgram final : public LoadedProgram {
   void Do(const SumStep& step);
   void Do(const MoeStep& step);  // this and the next: cuda_program_moe.cc
   void RunMixture(const MoeOp& op, int begin, int tokens, int tile_rows);
+  void Do(const RecurrentStep& step);  // recurrent_steps.cc
 
   // Keeps the first error.
   void Check(const runtime::Error& error) {

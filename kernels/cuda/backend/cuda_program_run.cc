@@ -75,6 +75,7 @@ void CudaProgram::Do(const ProductStep& step) {
   params.out_float32 = lowered_.buffers[step.out].is_float32;
   params.accumulate = step.accumulate;
   params.relu = step.relu;
+  params.relu_squared = step.relu_squared;
   params.scale = step.scale;
   Check(LaunchProduct(runtime_, stream_, weights_.At(step.weight), params, fast_products_.get()));
 }

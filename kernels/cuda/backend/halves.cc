@@ -51,6 +51,8 @@ std::vector<Reader> ReadersOf(const DeviceProgram& lowered) {
       norm_of[gate->out] = kNoNorm;
     } else if (const auto* attention = std::get_if<AttentionOp>(&step)) {
       norm_of[attention->out] = kNoNorm;
+    } else if (const auto* recurrent = std::get_if<RecurrentStep>(&step)) {
+      std::visit([&](const auto& op) { norm_of[op.out] = kNoNorm; }, *recurrent);
     }
   }
   return readers;

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "kernels/cuda/ops/attention/attention.h"
+#include "kernels/cuda/ops/recurrent/gated_norm.h"
+#include "kernels/cuda/ops/recurrent/recurrence.h"
 #include "kernels/ops.h"
 
 namespace quire::kernels::cuda {
@@ -19,7 +21,8 @@ class Lowering {
         lowered_(lowered),
         rounded_(program.buffers.size(), kNoId),
         queries_(program.buffers.size(), kNoId),
-        norms_(program.buffers.size(), kNoId) {
+        norms_(program.buffers.size(), kNoId),
+        stale_(program.buffers.size(), false) {
     for (const Buffer& buffer : program.buffers) {
       lowered_.buffers.push_back({buffer.name, buffer.width, buffer.sampled_rows_only, false});
     }
@@ -34,9 +37,6 @@ class Lowering {
   }
 
   std::string Run() {
-    if (!program_.states.empty()) {
-      return "recurrent layers have no kernel on this device yet; use --device cpu";
-    }
     if (program_.full.kv_heads > 0) {
       return "layers whose heads differ have no kernel on this device yet; use --device cpu";
     }
@@ -77,6 +77,21 @@ class Lowering {
   void MarkFloats(const LogitsOp& op) { Float(op.out); }
   void MarkFloats(const AllReduceOp& op) { Float(op.buffer); }
   void MarkFloats(const MoeOp& op) { Float(op.out); }
+  void MarkFloats(const CausalConvOp& op) { Float(op.in); }
+  void MarkFloats(const RecurrenceOp& op) {
+    Float(op.in);
+    Float(op.gates);
+    Float(op.out);
+    // A product writes whole eights. Factors stay in shared memory.
+    DeviceBuffer& gates = lowered_.buffers[op.gates];
+    gates.width = (gates.width + 7) / 8 * 8;
+    lowered_.buffers[op.factors].width = 8;
+  }
+  void MarkFloats(const GatedNormOp& op) {
+    Float(op.in);
+    Float(op.gate);
+  }
+  void MarkFloats(const GateOp& op) { Float(op.gate); }
   template <class Other>
   void MarkFloats(const Other&) {}
   void Float(BufferId buffer) { lowered_.buffers[buffer].is_float32 = true; }
@@ -104,6 +119,7 @@ class Lowering {
           "norms of pieces, or with a scale, have no kernel on this device yet; use "
           "--device cpu");
     }
+    Fresh(op.in);
     Written(op.out);
     Emit(NormStep{op.kind, op.weight, op.bias, op.epsilon, op.weight_offset, op.accumulate, false,
                   op.in, op.out});
@@ -122,11 +138,13 @@ class Lowering {
     product.bias = op.bias;
     product.scale = op.scale;
     product.accumulate = op.accumulate;
-    product.relu = op.activation == Activation::kRelu;
+    product.relu_squared = op.activation == Activation::kReluSquared;
+    product.relu = product.relu_squared || op.activation == Activation::kRelu;
     product.in = Rounded(op.in);
     product.out = op.out;
     const Weight& weight = program_.weights[op.weight];
-    if (weight.rows % 8 != 0 || weight.cols % 8 != 0) return Fail("its weight", weight);
+    const bool whole = weight.rows % 8 == 0 || lowered_.buffers[op.out].width % 8 == 0;
+    if (!whole || weight.cols % 8 != 0) return Fail("its weight", weight);
     if (!(op.scale > 0.0f)) return Fail("a scale that is not above 0");
     if (op.accumulate && apart) return Fail("a gated sum is not computed");
     if (op.scale != 1.0f && op.activation == Activation::kReluSquared) {
@@ -190,6 +208,7 @@ class Lowering {
   }
 
   void Take(const GatherRowsOp& op) {
+    Fresh(op.in);
     Written(op.out);
     Emit(GatherStep{op.in, op.out});
   }
@@ -237,10 +256,60 @@ class Lowering {
   void Take(const LatentAppendOp&) { Fail("latents"); }
   void Take(const HeadLinearOp&) { Fail("products of heads"); }
   void Take(const LatentAttentionOp&) { Fail("attention over latents"); }
-  void Take(const CausalConvOp&) { FailRecurrent(); }
-  void Take(const RecurrenceOp&) { FailRecurrent(); }
-  void Take(const GatedNormOp&) { FailRecurrent(); }
-  void Take(const GateOp&) { FailRecurrent(); }
+  void Take(const CausalConvOp& op) {
+    UseVector(op.weight);
+    UseVector(op.bias);
+    if (program_.states[static_cast<size_t>(op.layer)].taps < 2) {
+      return Fail("a convolution of one tap has no kernel on this device yet; use --device cpu");
+    }
+    if (lowered_.buffers[op.out].width % 8 != 0) return FailWidth(op.out);
+    Fresh(op.in);
+    Written(op.out);
+    Emit(RecurrentStep(op));
+  }
+
+  void Take(const RecurrenceOp& op) {
+    UseVector(op.decay);
+    UseVector(op.bias);
+    UseVector(op.skip);
+    if (op.key_dim > kMostKeyDim) {
+      return Fail(
+          "heads of more than 256 keys have no kernel on this device yet; use --device cpu");
+    }
+    Fresh(op.in);
+    Fresh(op.gates);
+    Written(op.out);
+    Emit(RecurrentStep(op));
+  }
+
+  void Take(const GatedNormOp& op) {
+    UseVector(op.weight);
+    if (op.group < 8 || op.group > kMostGatedNormGroup) {
+      return Fail(
+          "gated norms of fewer than 8 or more than 24576 elements have no kernel on this device "
+          "yet; use --device cpu");
+    }
+    Fresh(op.in);
+    Fresh(op.gate);
+    Written(op.out);
+    GatedNormOp step = op;
+    if (const DeviceBuffer out = lowered_.buffers[op.out]; out.is_float32) {
+      step.out = FindOrAdd(out.name + "_rounded", out.width, out.sampled_rows_only);
+      rounded_[op.out] = step.out;
+      stale_[op.out] = true;
+    }
+    Emit(RecurrentStep(step));
+  }
+
+  void Take(const GateOp& op) {
+    if (lowered_.buffers[op.in].is_float32 || lowered_.buffers[op.out].is_float32) {
+      return Fail("a norm reads what it makes");
+    }
+    if (lowered_.buffers[op.out].width % 8 != 0) return FailWidth(op.out);
+    Fresh(op.gate);
+    Written(op.out);
+    Emit(RecurrentStep(op));
+  }
   void Take(const LoraOp&) { FailAdapters(); }
   void Take(const ActivateOp&) { FailAdapters(); }
   void Take(const CopyOp&) { FailHeads(); }
@@ -249,10 +318,6 @@ class Lowering {
   void FailAdapters() {
     Fail(
         "adapters have no kernel on this device yet; use --device cpu, or leave --enable-lora out");
-  }
-  void FailRecurrent() {
-    Fail(
-        "recurrent layers and gated attention have no kernel on this device yet; use --device cpu");
   }
 
   // Without a weight what is returned goes nowhere.
@@ -322,7 +387,14 @@ class Lowering {
     }
     return rounded_[buffer];
   }
-  void Written(BufferId buffer) { rounded_[buffer] = norms_[buffer] = kNoId; }
+  void Written(BufferId buffer) {
+    rounded_[buffer] = norms_[buffer] = kNoId;
+    stale_[buffer] = false;
+  }
+  // What is read as float32 must not be there in 16 bits alone.
+  void Fresh(BufferId buffer) {
+    if (stale_[buffer]) Fail("only a product may read what a gated norm makes");
+  }
 
   // `buffer` in float32: itself, or a copy that the norm which makes it writes beside it.
   BufferId RouterRows(BufferId buffer) {
@@ -350,6 +422,11 @@ class Lowering {
   void Fail(const char* why) {
     if (error_.empty()) error_ = why;
   }
+  void FailWidth(BufferId buffer) {
+    if (!error_.empty()) return;
+    error_ = "rows of " + std::to_string(lowered_.buffers[buffer].width) +
+             " elements: multiples of 8 are served";
+  }
   void Fail(const char* what, const Weight& weight) {
     if (!error_.empty()) return;
     error_ = std::string(what) + " " + weight.name + " is [" + std::to_string(weight.rows) + ", " +
@@ -361,6 +438,7 @@ class Lowering {
   std::vector<BufferId> rounded_;  // by buffer of the step program: in bfloat16, if it is so now
   std::vector<BufferId> queries_;  // by buffer of the step program: those that were turned of it
   std::vector<int> norms_;  // by buffer of the step program: the step whose norm made it, if any
+  std::vector<bool> stale_;        // … what it holds now is in rounded_ alone
   WeightRole nothing_;
   std::string error_;
 };

@@ -63,13 +63,14 @@ struct RoundStep {
   BufferId out = kNoId;
 };
 
-// out = (in · weightᵀ + bias) · scale, through a ReLU; or out += that.
+// out = (in · weightᵀ + bias) · scale, through a ReLU, which may be squared; or out += that.
 struct ProductStep {
   WeightId weight = kNoId;
   WeightId bias = kNoId;
   float scale = 1.0f;  // above 0
   bool accumulate = false;
   bool relu = false;
+  bool relu_squared = false;
   BufferId in = kNoId;
   BufferId out = kNoId;
 };
@@ -102,10 +103,14 @@ struct SumStep {
   BufferId buffer = kNoId;
 };
 
+// The ops of recurrent layers, and gated attention. What a gated norm writes is of 16 bits, in a
+// buffer beside that of its input where the op works in place.
+using RecurrentStep = std::variant<CausalConvOp, RecurrenceOp, GatedNormOp, GateOp>;
+
 // `qkv` of an attention is the buffer of its queries alone.
 using DeviceStep =
     std::variant<EmbedStep, NormStep, RoundStep, ProductStep, ActivationStep, RopeStep, AttentionOp,
-                 GatherStep, LogitsOp, SampleOp, SumStep, MoeStep>;
+                 GatherStep, LogitsOp, SampleOp, SumStep, MoeStep, RecurrentStep>;
 
 // How ops use a weight, which decides how it is kept.
 struct WeightRole {

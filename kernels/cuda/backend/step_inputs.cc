@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cuda/ops/attention/attention.h"
+#include "kernels/cuda/ops/recurrent/state_pages.h"
 
 namespace quire::kernels::cuda {
 namespace {
@@ -21,6 +22,7 @@ bool IsDecode(const BatchRow& row, const StepRules& rules) {
   return row.token_count * rules.heads_per_kv_head <= kDecodeRows;
 }
 int PrefillQueries(const StepRules& rules) { return kPrefillRows / rules.heads_per_kv_head; }
+int KeyGroups(const StepRules& rules) { return rules.groups - rules.state_groups; }
 
 // Rows without slots stand alone: they bring their whole tables along.
 bool StandsAlone(const StepBatch& batch) { return !batch.rows.empty() && batch.rows[0].slot < 0; }
@@ -42,6 +44,7 @@ InputPlaces::InputPlaces(const StepShape& shape) {
   sequences = take((int64_t{shape.slots} + 1) * 3);
   decode_tiles = take(int64_t{shape.decode_tiles} * 2);
   prefill_tiles = take(int64_t{shape.prefill_tiles} * 2);
+  state_runs = take(int64_t{shape.state_runs} * 2);
   samples = take(shape.samples);
   sample_slots = take(shape.samples);
 }
@@ -50,13 +53,17 @@ StepShape ShapeOfStep(const StepBatch& batch, const StepRules& rules) {
   StepShape shape;
   shape.tokens = static_cast<int>(batch.tokens.size());
   shape.samples = static_cast<int>(batch.sampled_tokens.size());
-  shape.groups = rules.groups;
+  shape.groups = KeyGroups(rules);
   shape.slots = rules.slots;
   shape.changes = static_cast<int>(batch.table_changes.size());
   for (const BatchRow& row : batch.rows) {
     const int end = row.first_position + row.token_count;
     shape.max_spans = std::max(shape.max_spans, Ceil(end, kAttentionSpanKeys));
     if (StandsAlone(batch)) shape.changes += rules.groups * Ceil(end, rules.block_size);
+    if (rules.state_groups > 0) {
+      ++shape.state_rows;
+      shape.state_runs += Ceil(row.token_count, kStateRun);
+    }
     if (IsDecode(row, rules)) {
       ++shape.decode_tiles;
     } else {
@@ -69,7 +76,8 @@ StepShape ShapeOfStep(const StepBatch& batch, const StepRules& rules) {
 StepShape ShapeOfBucket(int rows, int max_spans, const StepRules& rules) {
   StepShape shape;
   shape.tokens = shape.samples = shape.decode_tiles = rows;
-  shape.groups = rules.groups;
+  if (rules.state_groups > 0) shape.state_rows = shape.state_runs = rows;
+  shape.groups = KeyGroups(rules);
   shape.slots = rules.slots;
   shape.changes = rules.groups * rows + kChangesOfBucket;
   shape.max_spans = max_spans;
@@ -80,13 +88,17 @@ StepShape LargestShape(const StepRules& rules, const StepMost& most) {
   StepShape shape;
   shape.tokens = most.tokens;
   shape.samples = most.samples;
-  shape.groups = rules.groups;
+  shape.groups = KeyGroups(rules);
   shape.slots = rules.slots;
   shape.changes = rules.groups * rules.slots * rules.blocks + kChangesOfBucket;
   shape.max_spans = Ceil(most.max_positions, kAttentionSpanKeys);
   shape.decode_tiles = rules.slots;
   // Every row may end in a tile that is not full.
   shape.prefill_tiles = most.tokens / PrefillQueries(rules) + rules.slots;
+  if (rules.state_groups > 0) {
+    shape.state_rows = rules.slots;
+    shape.state_runs = most.tokens / kStateRun + rules.slots;
+  }
   return shape;
 }
 
@@ -117,7 +129,7 @@ class Filler {
     for (int group = 0; group < rules_.groups; ++group) {
       const std::span<const int32_t> table = row.block_tables[static_cast<size_t>(group)];
       int32_t* pages = At(places_.pages + int64_t{group} * shape_.tokens + row.first_token);
-      for (int i = 0; i < row.token_count; ++i) {
+      for (int i = 0; i < row.token_count && group < shape_.groups; ++i) {
         pages[i] = table[static_cast<size_t>((row.first_position + i) / rules_.block_size)];
       }
       if (row.slot >= 0) continue;
@@ -136,6 +148,7 @@ class Filler {
         AddTile(places_.prefill_tiles, prefill_++, {slot, first});
       }
     }
+    if (rules_.state_groups > 0) AddStateRuns(row, slot);
     ++row_;
   }
 
@@ -146,7 +159,7 @@ class Filler {
     for (int token = tokens; token < shape_.tokens; ++token) {
       *At(places_.tokens + token) = 0;
       *At(places_.positions + token) = token % rules_.block_size;
-      for (int group = 0; group < rules_.groups; ++group) {
+      for (int group = 0; group < shape_.groups; ++group) {
         *At(places_.pages + int64_t{group} * shape_.tokens + token) =
             rules_.spare_page + token / rules_.block_size;
       }
@@ -154,6 +167,10 @@ class Filler {
     const AttentionTile nobody{rules_.slots, 0};
     while (decode_ < shape_.decode_tiles) AddTile(places_.decode_tiles, decode_++, nobody);
     while (prefill_ < shape_.prefill_tiles) AddTile(places_.prefill_tiles, prefill_++, nobody);
+    for (int i = row_; i < shape_.state_rows; ++i) AddStateRun(i, {rules_.slots, 0});
+    while (shape_.state_rows + further_runs_ < shape_.state_runs) {
+      AddStateRun(shape_.state_rows + further_runs_++, {rules_.slots, 0});
+    }
     for (int i = samples; i < shape_.samples; ++i) {
       *At(places_.samples + i) = 0;
       *At(places_.sample_slots + i) = -1;
@@ -164,6 +181,17 @@ class Filler {
   const InputPlaces& places() const { return places_; }
 
  private:
+  void AddStateRuns(const BatchRow& row, int slot) {
+    AddStateRun(row_, {slot, 0});
+    for (int first = kStateRun; first < row.token_count; first += kStateRun) {
+      AddStateRun(shape_.state_rows + further_runs_++, {slot, first});
+    }
+  }
+  void AddStateRun(int index, const StateRun& run) {
+    static_assert(sizeof(StateRun) == 8);
+    std::memcpy(At(places_.state_runs + int64_t{index} * 2), &run, sizeof(run));
+  }
+
   void AddTile(int64_t place, int index, const AttentionTile& tile) {
     static_assert(sizeof(AttentionTile) == 8);
     std::memcpy(At(place + int64_t{index} * 2), &tile, sizeof(tile));
@@ -177,6 +205,7 @@ class Filler {
   int changes_ = 0;
   int decode_ = 0;
   int prefill_ = 0;
+  int further_runs_ = 0;  // of states, behind those that begin rows
 };
 
 void CopyWords(std::span<const int32_t> from, int32_t* to) {

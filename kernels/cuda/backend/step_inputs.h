@@ -20,12 +20,14 @@ namespace quire::kernels::cuda {
 struct StepShape {
   int tokens = 0;
   int samples = 0;
-  int groups = 0;
+  int groups = 0;   // whose pages are named by token: those of keys and values
   int slots = 0;    // of sequences, and one more without tokens
   int changes = 0;  // of block tables, at most
   int decode_tiles = 0;
   int prefill_tiles = 0;
-  int max_spans = 1;  // of 512 keys, of the longest row
+  int max_spans = 1;   // of 512 keys, of the longest row
+  int state_rows = 0;  // with recurrent layers: rows, and runs of tokens that begin them
+  int state_runs = 0;  // … runs of kStateRun tokens, the former among them
 };
 
 // Where each part begins.
@@ -40,6 +42,7 @@ struct InputPlaces {
   int64_t sequences = 0;      // [slots + 1] AttentionSequence
   int64_t decode_tiles = 0;   // AttentionTile
   int64_t prefill_tiles = 0;  // AttentionTile
+  int64_t state_runs = 0;     // StateRun, those that begin rows first
   int64_t samples = 0;        // [samples] rows of tokens
   int64_t sample_slots = 0;   // [samples]
   int64_t words = 0;          // of all
@@ -49,6 +52,7 @@ struct InputPlaces {
 struct StepRules {
   int block_size = 16;
   int groups = 1;
+  int state_groups = 0;  // of these, the last ones: they hold states
   int heads_per_kv_head = 1;
   int slots = 1;           // rows of a table
   int blocks = 1;          // of a slot's table: the tables are [groups][slots][blocks]

@@ -96,6 +96,7 @@ StepRules RulesOf(const StepProgram& program, const ProgramOptions& options) {
   StepRules rules;
   rules.block_size = options.kv.block_size;
   rules.groups = static_cast<int>(options.kv.groups.size());
+  rules.state_groups = options.kv.states.groups;
   rules.heads_per_kv_head = program.kv_heads > 0 ? program.heads / program.kv_heads : 1;
   rules.slots = options.max_rows;
   rules.blocks =

@@ -93,7 +93,7 @@ FastProducts::~FastProducts() {
 bool FastProducts::Serves(const GemmParams& params) const {
   const bool scaled = params.scale != 1.0f;
   return handle_ != nullptr && params.m > 0 && params.quantised.data == nullptr &&
-         params.softcap <= 0.0f && !(params.relu && params.accumulate) &&
+         params.softcap <= 0.0f && !(params.relu && params.accumulate) && !params.relu_squared &&
          !(scaled && params.bias != nullptr) &&
          AlignmentOf(reinterpret_cast<uintptr_t>(params.bias)) >= kBiasAlignment &&
          (params.out_float32 || (params.bias == nullptr && !params.accumulate));

@@ -1,8 +1,8 @@
 // The product of activations and weights, both bfloat16 or both float16, for every number of rows,
 // with the same bits at each.
 //
-// y[m, n] = (Σ_k x[m, k] · weight[n, k] + bias[n]) · scale, soft-capped, then through a ReLU, where
-// each is requested; out = y, or out += y. The weights are always the 16-row side of the tensor
+// y[m, n] = (Σ_k x[m, k] · weight[n, k] + bias[n]) · scale, soft-capped, then through a ReLU or its
+// square, where each is requested; out = y, or out += y. The weights are always the 16-row side of the tensor
 // core's tile and the rows of x its 8 columns, so that one row of x wastes little and the
 // arithmetic of an element never depends on how many rows there are.
 //
@@ -48,6 +48,7 @@ struct GemmParams {
   bool out_float32 = false;
   bool accumulate = false;  // out += y; with out_float32 alone
   bool relu = false;
+  bool relu_squared = false;  // with relu: its square
   bool half = false;  // x and the weights are float16
   float scale = 1.0f;
   float softcap = 0.0f;  // above 0: y = softcap · tanh(y / softcap)

@@ -19,6 +19,7 @@ QUIRE_DEVICE void Finish4(const GemmParams& params, int row, float* y) {
     y[i] = y[i] * params.scale;
     if (params.softcap > 0.0f) y[i] = SoftCap(y[i], params.softcap);
     if (params.relu) y[i] = y[i] > 0.0f ? y[i] : 0.0f;
+    if (params.relu_squared) y[i] = y[i] * y[i];
   }
 }
 
