@@ -36,7 +36,7 @@ quire_test(kernels/encode DEPS kernels/encode)
 quire_test(kernels/collectives COMPUTES THREADS * DEPS kernels/collectives)
 quire_test(kernels/libraries RELEASE DEPS kernels/libraries)
 if(QUIRE_EMULATED_CUDA)
-  quire_test(kernels/cuda COMPUTES RELEASE NOT_QUICK MINUTES 1.5 DEPS kernels/cpu kernels/cuda/cublaslt kernels/cuda/emulate kernels/sampling
+  quire_test(kernels/cuda COMPUTES RELEASE NOT_QUICK MINUTES 1.5 DEPS kernels kernels/cpu kernels/cuda/cublaslt kernels/cuda/emulate kernels/sampling
              LIBS quire_cuda_ops quire_cuda_planted)
   # Libraries that stand in for NCCL: one as it should be, an old one, and one without ncclCommAbort.
   set(QUIRE_FAKE_NCCL ${CMAKE_BINARY_DIR}/tests/fake_nccl)

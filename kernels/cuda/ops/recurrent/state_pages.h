@@ -17,7 +17,7 @@ struct StateRun {
   int sequence = 0;
   int first = 0;
 };
-inline constexpr int kStateRun = 16;
+inline constexpr int kStateRun = 32;
 
 // The runs of a step: first those that begin its rows, one for each, then all others. A run that
 // begins behind its sequence's tokens is padding: it reads and writes nothing.

@@ -18,11 +18,20 @@ namespace {
 // Of the norm of all logits.
 constexpr double kTolerance = 1.5e-2;
 constexpr double kToleranceOfLongRope = 2e-2;  // its factor of cosines makes scores larger
+// Hybrids in float32, whose weights alone lose up to 1.9 % when they are rounded: a state carries
+// what was lost from token to token.
+constexpr double kToleranceOfFloat32Hybrids = 2.5e-2;
 constexpr double kShareOfReferencesOwn = 1.5;
 // A router turns small differences of its rows into large ones of weights, and of two nearly equal
 // experts it takes one or the other. So a mixture is held to kTolerance with routers that weigh all
 // experts alike, and with its own in most rows to this.
 constexpr double kToleranceOfMixtures = 2e-2;
+
+double ToleranceOf(const std::string& name) {
+  if (name.find("longrope") != std::string::npos) return kToleranceOfLongRope;
+  if (name == "lfm2-biases" || name == "qwen35-text") return kToleranceOfFloat32Hybrids;
+  return kTolerance;
+}
 
 double Largest(const std::vector<float>& a) {
   double largest = 0.0;
@@ -108,9 +117,8 @@ TEST_P(CudaParityTest, LosesWhatBfloat16Loses) {
     reference += row.bfloat16_error;
   }
   EXPECT_LE(own, kShareOfReferencesOwn * reference);
-  const bool longrope = GetParam().find("longrope") != std::string::npos;
   if (!HasExperts(model_->program)) {
-    EXPECT_LE(loss.whole, longrope ? kToleranceOfLongRope : kTolerance);
+    EXPECT_LE(loss.whole, ToleranceOf(GetParam()));
     return;
   }
   EXPECT_LE(loss.by_row[loss.by_row.size() / 2], kToleranceOfMixtures);
@@ -122,7 +130,7 @@ TEST_P(CudaParityTest, LosesWhatBfloat16Loses) {
 }
 
 // Full, sliding and grouped attention, norms of heads, norms of both sides, mixtures with shared
-// experts and groups, sinks.
+// experts and groups, sinks, recurrent layers.
 class CudaChunksTest : public CudaParityTest {};
 
 TEST_P(CudaChunksTest, ChangeNoBit) {
@@ -184,7 +192,8 @@ TEST(CudaParity, RefusesByNameWhatItHasNoKernelFor) {
 INSTANTIATE_TEST_SUITE_P(Models, CudaParityTest, testing::ValuesIn(DeviceFixtures()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Models, CudaChunksTest,
                          testing::Values("mistral-window", "gemma3-pattern", "opt-pre-norm",
-                                         "qwen2-moe", "gguf-gpt-oss", "glm4-moe"),
+                                         "qwen2-moe", "gguf-gpt-oss", "glm4-moe", "lfm2",
+                                         "qwen35-text", "nemotron-h"),
                          NameOf);
 
 }  // namespace
