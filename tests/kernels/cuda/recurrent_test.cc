@@ -22,6 +22,11 @@ std::vector<std::vector<Piece>> Chunks(int chunk, int tokens = kTokens) {
   return launches;
 }
 
+// Of the neighbour, before those of slot 0.
+int TokensBefore(const std::vector<Piece>& pieces) {
+  return pieces.front().slot == 0 ? 0 : pieces.front().count;
+}
+
 // The rows of a launch out of those of both sequences.
 std::vector<float> RowsOf(const std::vector<Piece>& pieces, const std::vector<float>& own,
                           const std::vector<float>& others, int width) {
@@ -89,7 +94,7 @@ class ConvRun {
       } else {
         rows = bed_.Get(params.out, n);
       }
-      out.insert(out.end(), rows.begin() + kNeighbours * c_.channels, rows.end());
+      out.insert(out.end(), rows.begin() + TokensBefore(pieces) * c_.channels, rows.end());
     }
     return out;
   }
@@ -143,6 +148,12 @@ class ConvRun {
 
   DeviceBed& bed() { return bed_; }
   StateBed& states() { return states_; }
+  // Of inputs, outputs, weights and the state at the end, each once.
+  double BytesOnce(int tokens) const {
+    const int vectors = c_.taps + (c_.bias ? 1 : 0) + c_.taps - 1;
+    const double outputs = tokens * (c_.narrow ? 2.0 : 4.0) * c_.channels;
+    return tokens * 4.0 * data_.width + outputs + 4.0 * vectors * c_.channels;
+  }
 
  private:
   const ConvCase c_;
@@ -186,6 +197,30 @@ TEST(CudaCausalConv, BitsOfATokenAreTheSameInAnyChunk) {
       run.states().ExpectSamePages();
     }
   }
+}
+
+TEST(CudaCausalConv, KeepsItsBudget) {
+  // One state is kept of the two runs: the second reads the last inputs of the first again.
+  for (const auto& [taps, kernel] :
+       {std::pair(4, "causal_conv_4"), std::pair(8, "causal_conv_8")}) {
+    ConvRun run({512, taps, false, true, true}, 7);
+    run.Device({{{0, 0, 64}}});
+    ExpectWithinBudget(run.bed().runtime(), kernel, run.BytesOnce(64), 0);
+  }
+}
+
+TEST(CudaCausalConv, WhatItCannotTakeIsRefused) {
+  DeviceBed bed;
+  CausalConvParams params;
+  params.channels = 64;
+  for (const int taps : {1, kMostTaps + 1}) {
+    params.taps = taps;
+    EXPECT_NE(LaunchCausalConv(bed.runtime(), bed.stream(), params), "") << taps;
+  }
+  params.taps = 4;
+  EXPECT_EQ(LaunchCausalConv(bed.runtime(), bed.stream(), params), "");  // no rows
+  params.channels = 60;
+  EXPECT_NE(LaunchCausalConv(bed.runtime(), bed.stream(), params), "");
 }
 
 struct RecurCase {
@@ -247,7 +282,7 @@ class RecurRun {
       params_.runs = states_.Runs(pieces, padding);
       bed_.Check(LaunchRecurrence(bed_.runtime(), bed_.stream(), params_));
       const std::vector<float> rows = bed_.Get(params_.out, n);
-      out.insert(out.end(), rows.begin() + kNeighbours * values_, rows.end());
+      out.insert(out.end(), rows.begin() + TokensBefore(pieces) * values_, rows.end());
     }
     return out;
   }
@@ -280,7 +315,11 @@ class RecurRun {
 
   DeviceBed& bed() { return bed_; }
   StateBed& states() { return states_; }
-  const RecurrenceParams& params() const { return params_; }
+  // Of a row of one token that has a state: read and written once.
+  double BytesOnce() const {
+    const double state = 4.0 * c_.value_heads * c_.key_dim * c_.value_dim;
+    return 2 * state + 4.0 * (width_ + gates_width_ + values_);
+  }
 
  private:
   cpu::RecurrenceJob HostJob(const std::vector<Piece>& pieces, std::vector<float>& in,
@@ -397,6 +436,34 @@ TEST(CudaRecurrence, BitsOfATokenAreTheSameInAnyChunk) {
       run.states().ExpectSamePages();
     }
   }
+}
+
+TEST(CudaRecurrence, KeepsItsBudget) {
+  // Decoding: the state is nearly all.
+  for (const auto& [c, kernel] : {std::pair(RecurCase{kDelta, 1, 2, 128, 128}, "gated_delta_128"),
+                                  std::pair(RecurCase{kDelta, 1, 1, 256, 64}, "gated_delta_256"),
+                                  std::pair(RecurCase{kMamba2, 1, 2, 128, 64}, "mamba2_128"),
+                                  std::pair(RecurCase{kMamba2, 1, 1, 256, 64}, "mamba2_256")}) {
+    RecurRun run(c, 8);
+    run.Device({{{0, 70, 1}}});
+    ExpectWithinBudget(run.bed().runtime(), kernel, run.BytesOnce(), 0);
+  }
+}
+
+TEST(CudaRecurrence, WhatItCannotTakeIsRefused) {
+  DeviceBed bed;
+  RecurrenceParams params;
+  params.key_heads = 2;
+  params.value_heads = 4;
+  params.value_dim = 8;
+  for (const int keys : {0, kMostKeyDim + 1}) {
+    params.key_dim = keys;
+    EXPECT_NE(LaunchRecurrence(bed.runtime(), bed.stream(), params), "") << keys;
+  }
+  params.key_dim = 8;
+  EXPECT_EQ(LaunchRecurrence(bed.runtime(), bed.stream(), params), "");  // no rows
+  params.value_heads = 3;
+  EXPECT_NE(LaunchRecurrence(bed.runtime(), bed.stream(), params), "");
 }
 
 }  // namespace
