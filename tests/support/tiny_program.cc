@@ -12,11 +12,12 @@ constexpr int kKvHeads = 2;
 constexpr int kHeadDim = 16;
 constexpr int kMiddle = 64;
 constexpr int kVocab = 97;
+constexpr int kTaps = 3;
 
 }  // namespace
 
-TinyProgram::TinyProgram(uint64_t seed, int rank, int ranks, int experts)
-    : state_(seed + static_cast<uint64_t>(rank)), experts_(experts) {
+TinyProgram::TinyProgram(uint64_t seed, int rank, int ranks, const TinyShape& shape)
+    : shape_(shape), state_(seed + static_cast<uint64_t>(rank)) {
   program.family = "tiny";
   program.rank = rank;
   program.ranks = ranks;
@@ -88,24 +89,30 @@ void TinyProgram::AddSum(kernels::BufferId buffer) {
   if (program.ranks > 1) program.ops.push_back(kernels::AllReduceOp{buffer});
 }
 
-void TinyProgram::AddLayer(int layer, int window, kernels::BufferId hidden) {
-  program.layer_windows.push_back(window);
-  const auto norm = [&] {
-    kernels::NormOp op;
-    op.weight = AddWeight(1, kHidden, 0.1f, 1.0f);
-    op.in = hidden;
-    op.out = AddBuffer(kHidden);
-    program.ops.push_back(op);
-    return op.out;
-  };
-  const auto linear = [&](kernels::BufferId in, int64_t rows, int64_t cols, kernels::BufferId out) {
-    kernels::LinearOp op;
-    op.weight = AddWeight(rows, cols, 2.0f / std::sqrt(static_cast<float>(cols)), 0.0f);
-    op.accumulate = out == hidden && program.rank == 0;
-    op.in = in;
-    op.out = out;
-    return op;
-  };
+kernels::BufferId TinyProgram::AddNorm(kernels::BufferId hidden) {
+  kernels::NormOp op;
+  op.weight = AddWeight(1, kHidden, 0.1f, 1.0f);
+  op.in = hidden;
+  op.out = AddBuffer(kHidden);
+  program.ops.push_back(op);
+  return op.out;
+}
+
+void TinyProgram::AddLinear(kernels::BufferId in, kernels::BufferId out, bool to_hidden,
+                            kernels::LinearOp::Activation activation) {
+  const int64_t cols = program.buffers[static_cast<size_t>(in)].width;
+  const int64_t width = program.buffers[static_cast<size_t>(out)].width;
+  const int64_t rows = kernels::LinearOp::IsGated(activation) ? 2 * width : width;
+  kernels::LinearOp op;
+  op.weight = AddWeight(rows, cols, 2.0f / std::sqrt(static_cast<float>(cols)), 0.0f);
+  op.activation = activation;
+  op.accumulate = to_hidden && program.rank == 0;
+  op.in = in;
+  op.out = out;
+  program.ops.push_back(op);
+}
+
+void TinyProgram::AddAttention(int layer, int window, kernels::BufferId hidden) {
   kernels::RopeAppendOp append;
   append.layer = layer;
   append.heads = program.heads;
@@ -119,28 +126,91 @@ void TinyProgram::AddLayer(int layer, int window, kernels::BufferId hidden) {
   attention.head_dim = kHeadDim;
   attention.scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim));
   attention.window = window;
-  if (experts_ > 0) attention.sinks = AddWeight(1, program.heads, 1.0f, 0.0f);
+  if (shape_.experts > 0) attention.sinks = AddWeight(1, program.heads, 1.0f, 0.0f);
 
-  const kernels::BufferId normed = norm();
-  const int qkv_width = (program.heads + 2 * program.kv_heads) * kHeadDim;
+  const kernels::BufferId normed = AddNorm(hidden);
   const int attended = program.heads * kHeadDim;
-  const int middle_width = kMiddle / program.ranks;
-  append.qkv = AddBuffer(qkv_width);
-  program.ops.push_back(linear(normed, qkv_width, kHidden, append.qkv));
-  program.ops.push_back(append);
+  append.qkv = AddBuffer((program.heads + 2 * program.kv_heads) * kHeadDim);
   attention.qkv = append.qkv;
+  AddLinear(normed, append.qkv);
+  program.ops.push_back(append);
   attention.out = AddBuffer(attended);
   program.ops.push_back(attention);
-  program.ops.push_back(linear(attention.out, kHidden, attended, hidden));
-  AddSum(hidden);
+  if (shape_.hybrid) {
+    const kernels::BufferId gate = AddBuffer(attended);
+    AddLinear(normed, gate);
+    program.ops.push_back(kernels::GateOp{attention.out, gate, attention.out});
+  }
+  AddLinear(attention.out, hidden, true);
+}
 
-  const kernels::BufferId again = norm();
-  if (experts_ > 0) return AddExperts(again, hidden);
-  const kernels::BufferId middle = AddBuffer(middle_width);
-  kernels::LinearOp gate = linear(again, 2 * middle_width, kHidden, middle);
-  gate.activation = kernels::LinearOp::Activation::kSiluGated;
-  program.ops.push_back(gate);
-  program.ops.push_back(linear(middle, kHidden, middle_width, hidden));
+void TinyProgram::AddDelta(kernels::BufferId hidden) {
+  kernels::RecurrenceOp op;
+  op.key_heads = 2 / program.ranks;
+  op.value_heads = 4 / program.ranks;
+  op.key_dim = kHeadDim;
+  op.value_dim = kHeadDim;
+  const int values = op.value_heads * op.value_dim;
+  const int channels = 2 * op.key_heads * op.key_dim + values;
+  op.layer = static_cast<int>(program.states.size());
+  program.states.push_back({channels, kTaps, op.value_heads, op.key_dim, op.value_dim});
+  const kernels::BufferId normed = AddNorm(hidden);
+  kernels::CausalConvOp conv;
+  conv.layer = op.layer;
+  conv.weight = AddWeight(1, int64_t{kTaps} * channels, 0.5f, 0.2f);
+  conv.silu = true;
+  conv.in = AddBuffer(channels);
+  conv.out = op.in = AddBuffer(channels);
+  AddLinear(normed, conv.in);
+  program.ops.push_back(conv);
+  op.decay = AddWeight(1, op.value_heads, 0.1f, -0.2f);
+  op.bias = AddWeight(1, op.value_heads, 0.2f, 0.1f);
+  op.gates = AddBuffer(2 * op.value_heads);
+  AddLinear(normed, op.gates);
+  op.factors = AddBuffer(2 * op.value_heads);
+  op.out = AddBuffer(values);
+  program.ops.push_back(op);
+  kernels::GatedNormOp norm;
+  norm.weight = AddWeight(1, op.value_dim, 0.1f, 1.0f);
+  norm.group = op.value_dim;
+  norm.in = norm.out = op.out;
+  norm.gate = AddBuffer(values);
+  AddLinear(normed, norm.gate);
+  program.ops.push_back(norm);
+  AddLinear(op.out, hidden, true);
+}
+
+void TinyProgram::AddConvolution(kernels::BufferId hidden) {
+  const int channels = kMiddle / program.ranks;
+  kernels::CausalConvOp op;
+  op.layer = static_cast<int>(program.states.size());
+  program.states.push_back({.channels = channels, .taps = kTaps});
+  op.weight = AddWeight(1, int64_t{kTaps} * channels, 0.5f, 0.2f);
+  op.gated = true;
+  op.in = AddBuffer(3 * channels);
+  op.out = AddBuffer(channels);
+  AddLinear(AddNorm(hidden), op.in);
+  program.ops.push_back(op);
+  AddLinear(op.out, hidden, true);
+}
+
+void TinyProgram::AddLayer(int layer, int window, kernels::BufferId hidden) {
+  using Activation = kernels::LinearOp::Activation;
+  const bool recurs = shape_.hybrid && window > 0;
+  program.layer_windows.push_back(recurs ? kernels::kNoKeys : window);
+  if (!recurs) {
+    AddAttention(layer, window, hidden);
+  } else if (program.states.empty()) {
+    AddDelta(hidden);
+  } else {
+    AddConvolution(hidden);
+  }
+  AddSum(hidden);
+  const kernels::BufferId normed = AddNorm(hidden);
+  if (shape_.experts > 0) return AddExperts(normed, hidden);
+  const kernels::BufferId middle = AddBuffer(kMiddle / program.ranks);
+  AddLinear(normed, middle, false, recurs ? Activation::kReluSquared : Activation::kSiluGated);
+  AddLinear(middle, hidden, true);
   AddSum(hidden);
 }
 
@@ -148,13 +218,13 @@ void TinyProgram::AddExperts(kernels::BufferId in, kernels::BufferId hidden) {
   const int middle = kMiddle / program.ranks;
   const auto size = [](int64_t cols) { return 2.0f / std::sqrt(static_cast<float>(cols)); };
   kernels::MoeOp moe;
-  moe.router = AddWeight(experts_, kHidden, size(kHidden), 0.0f);
+  moe.router = AddWeight(shape_.experts, kHidden, size(kHidden), 0.0f);
   std::vector<float>& rows = memory_.back();
-  for (int expert = 1; expert < experts_; expert += 2) {
+  for (int expert = 1; expert < shape_.experts; expert += 2) {
     std::copy_n(rows.begin() + (expert - 1) * kHidden, kHidden, rows.begin() + expert * kHidden);
   }
   moe.rule.chosen = 2;
-  for (int expert = 0; expert < experts_; ++expert) {
+  for (int expert = 0; expert < shape_.experts; ++expert) {
     kernels::MoeOp::Expert& one = moe.experts.emplace_back();
     one.gate_up = AddWeight(2 * middle, kHidden, size(kHidden), 0.0f);
     one.down = AddWeight(kHidden, middle, size(middle), 0.0f);

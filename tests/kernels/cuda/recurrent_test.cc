@@ -148,9 +148,12 @@ class ConvRun {
 
   DeviceBed& bed() { return bed_; }
   StateBed& states() { return states_; }
-  // Of inputs, outputs, weights and the state at the end, each once.
+  // Of inputs, outputs and the state at the end, and for each run of the weights and of the inputs
+  // before it.
   double BytesOnce(int tokens) const {
-    const int vectors = c_.taps + (c_.bias ? 1 : 0) + c_.taps - 1;
+    const int kept = c_.taps - 1;
+    const int runs = (tokens + kStateRun - 1) / kStateRun;
+    const int vectors = runs * (c_.taps + (c_.bias ? 1 : 0)) + (runs + 1) * kept;
     const double outputs = tokens * (c_.narrow ? 2.0 : 4.0) * c_.channels;
     return tokens * 4.0 * data_.width + outputs + 4.0 * vectors * c_.channels;
   }
@@ -200,7 +203,7 @@ TEST(CudaCausalConv, BitsOfATokenAreTheSameInAnyChunk) {
 }
 
 TEST(CudaCausalConv, KeepsItsBudget) {
-  // One state is kept of the two runs: the second reads the last inputs of the first again.
+  // Two states are kept of it, whose inputs are read again.
   for (const auto& [taps, kernel] :
        {std::pair(4, "causal_conv_4"), std::pair(8, "causal_conv_8")}) {
     ConvRun run({512, taps, false, true, true}, 7);

@@ -15,6 +15,10 @@
 #include "kernels/cuda/ops/moe/route.h"
 #include "kernels/cuda/ops/norm/layer_norm.h"
 #include "kernels/cuda/ops/norm/rms_norm.h"
+#include "kernels/cuda/ops/recurrent/causal_conv.h"
+#include "kernels/cuda/ops/recurrent/gated_norm.h"
+#include "kernels/cuda/ops/recurrent/recurrence.h"
+#include "kernels/cuda/ops/recurrent/sigmoid_gate.h"
 #include "kernels/cuda/ops/rows/activation.h"
 #include "kernels/cuda/ops/rows/copy_rows.h"
 #include "kernels/cuda/ops/rows/encode_rows.h"
@@ -224,6 +228,36 @@ void LaunchExperts(CensusRuntime& device) {
   }
 }
 
+void LaunchRecurrent(CensusRuntime& device) {
+  for (const int taps : {2, 4, 5, 8}) {
+    CausalConvParams conv;
+    conv.channels = 1032;
+    conv.taps = taps;
+    conv.runs.count = 1;
+    EXPECT_EQ(LaunchCausalConv(device, device.stream, conv), "") << taps;
+  }
+  for (const auto kind : {RecurrenceOp::Kind::kGatedDelta, RecurrenceOp::Kind::kMamba2}) {
+    for (const int keys : {8, 128, 132, 256}) {
+      RecurrenceParams heads;
+      heads.kind = kind;
+      heads.key_heads = heads.value_heads = 1;
+      heads.key_dim = keys;
+      heads.value_dim = 128;
+      heads.runs.rows = 1;
+      EXPECT_EQ(LaunchRecurrence(device, device.stream, heads), "") << keys;
+    }
+  }
+  for (const int group : {8, 256, 257, kMostGatedNormGroup}) {
+    GatedNormParams norm;
+    norm.rows = 1;
+    norm.width = norm.group = group;
+    EXPECT_EQ(LaunchGatedNorm(device, device.stream, norm), "") << group;
+  }
+  SigmoidGateParams gate;
+  gate.count = 64;
+  EXPECT_EQ(LaunchSigmoidGate(device, device.stream, gate), "");
+}
+
 // The kernels that there are: each has a row.
 std::set<std::string> BudgetedKernels() {
   std::ifstream file(std::string(QUIRE_SOURCE_DIR) + "/kernels/cuda/budget.csv");
@@ -246,6 +280,7 @@ TEST(CudaSharedMemory, EveryKernelFitsEveryDeviceThatIsServed) {
     LaunchSamples(device);
     LaunchRowOps(device);
     LaunchExperts(device);
+    LaunchRecurrent(device);
     launched.merge(device.kernels);
   }
   EXPECT_EQ(launched, BudgetedKernels()) << "a kernel that this census does not launch";

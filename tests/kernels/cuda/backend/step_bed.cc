@@ -48,7 +48,9 @@ struct StepBed::Step {
 StepBed::StepBed(const BedOptions& options, std::unique_ptr<emulate::EmulatedRuntime> runtime) {
   for (int rank = 0; rank < options.ranks; ++rank) {
     Rank& one = ranks_.emplace_back();
-    one.model = std::make_unique<quire::test::TinyProgram>(5, rank, options.ranks, options.experts);
+    one.model = std::make_unique<quire::test::TinyProgram>(
+        5, rank, options.ranks,
+        quire::test::TinyShape{.experts = options.experts, .hybrid = options.hybrid});
     auto device = rank == 0 ? std::move(runtime) : nullptr;
     if (device == nullptr) {
       device = std::make_unique<emulate::EmulatedRuntime>(static_cast<uint64_t>(3 + rank),
@@ -59,7 +61,7 @@ StepBed::StepBed(const BedOptions& options, std::unique_ptr<emulate::EmulatedRun
                                                       options.nccl, options.cublaslt});
   }
   const Backend& backend = *ranks_.front().backend;
-  load_.kv = DealLayers(model().layer_windows, backend.PageShape(model(), kBlock));
+  load_.kv = DealLayers(model().layer_windows, backend.PageShape(model(), kBlock), model().states);
   load_.page_count = options.pages;
   load_.max_tokens = options.max_tokens;
   load_.max_rows = options.max_rows;

@@ -40,7 +40,8 @@ struct BedOptions {
   int max_tokens = 160;
   int max_positions = 96;
   int64_t pages = 200;
-  int experts = 0;  // of each layer's mixture
+  int experts = 0;      // of each layer's mixture
+  bool hybrid = false;  // the model has recurrent layers
   // Of several each has a device of its own and the same steps; the bed holds their samples to each
   // other. They meet in host memory, or by what stands in for NCCL.
   int ranks = 1;
