@@ -1,6 +1,7 @@
 // The tag model on an emulated CUDA device: a step program of real ops, run by the CUDA backend
 // with its pages, block tables, last samples, graphs and two steps in flight; attention and
 // products are those of tag_kernels.cu.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <deque>
@@ -18,6 +19,12 @@ using kernels::WeightId;
 
 constexpr int kWidth = 8;  // of rows and heads: a multiple of 8 elements
 constexpr int kQkv = 3 * kWidth;
+constexpr int kStateKeys = 4;
+constexpr int kStateValues = 16;
+constexpr int kHeadBytes = kStateKeys * kStateValues * 4;
+
+// Of a state that fills a page of its own: keys and values of a token have 64 bytes.
+int StateHeads(int block_size) { return std::max(1, 64 * block_size / kHeadBytes); }
 
 uint16_t Bf16OfInteger(int value) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16);
@@ -40,6 +47,13 @@ class TagStepProgram {
     program.head_dim = kWidth;
     for (const CacheKindShape& kind : options.cache.kinds) {
       QUIRE_CHECK_MSG(kind.window != 1, "a window of one cannot see the previous tag");
+      if (kind.HoldsStates()) {
+        program.states.assign(static_cast<size_t>(kind.groups),
+                              {.heads = StateHeads(options.cache.block_size),
+                               .key_dim = kStateKeys,
+                               .value_dim = kStateValues});
+        continue;
+      }
       program.layer_windows.insert(program.layer_windows.end(), static_cast<size_t>(kind.groups),
                                    kind.window);
     }
@@ -114,6 +128,7 @@ class TagStepProgram {
       attention.scale = static_cast<float>(group);  // which tells the kernel
       program.ops.emplace_back(attention);
     }
+    if (!program.states.empty()) AddStates(token);
     kernels::LinearOp carry;
     carry.weight = pass;
     carry.in = seen;
@@ -127,6 +142,39 @@ class TagStepProgram {
     last.out = logits;
     program.ops.emplace_back(last);
     program.ops.emplace_back(kernels::SampleOp{logits});
+  }
+
+  // Each goes on with what attention has seen of a token, whose number is in its first input.
+  void AddStates(BufferId token) {
+    const int heads = program.states.front().heads;
+    const int width = 2 * kStateKeys + heads * kStateValues;
+    std::vector<uint16_t> project(static_cast<size_t>(width) * kWidth, 0);
+    project[0] = Bf16OfInteger(1);
+    kernels::LinearOp input;
+    input.weight = AddWeight("state", std::move(project));
+    input.in = token;
+    input.out = AddBuffer("mixed", width);
+    const WeightId numbers =
+        AddWeight("numbers", std::vector<uint16_t>(static_cast<size_t>(heads) * kWidth, 0));
+    kernels::Weight& vector = program.weights.back();
+    vector.rows = vector.parts[0].rows = 1;
+    vector.cols = vector.parts[0].cols = heads;
+    kernels::RecurrenceOp recurrence;
+    recurrence.kind = kernels::RecurrenceOp::Kind::kMamba2;
+    recurrence.key_heads = 1;
+    recurrence.value_heads = heads;
+    recurrence.key_dim = kStateKeys;
+    recurrence.value_dim = kStateValues;
+    recurrence.decay = recurrence.bias = numbers;
+    recurrence.in = input.out;
+    recurrence.gates = AddBuffer("gates", heads);
+    recurrence.factors = AddBuffer("factors", 2 * heads);
+    recurrence.out = AddBuffer("recurred", heads * kStateValues);
+    program.ops.emplace_back(input);
+    for (size_t state = 0; state < program.states.size(); ++state) {
+      recurrence.layer = static_cast<int>(state);
+      program.ops.emplace_back(recurrence);
+    }
   }
 
   std::deque<std::vector<uint16_t>> values_;
@@ -159,8 +207,11 @@ class CudaTagProgram final : public TagLoaded {
     backend_ = kernels::cuda::MakeCudaBackend(std::move(runtime), own);
     kernels::ProgramOptions load;
     load.kv = kernels::DealLayers(model_.program.layer_windows,
-                                  backend_->PageShape(model_.program, block_size_));
+                                  backend_->PageShape(model_.program, block_size_),
+                                  model_.program.states);
     QUIRE_CHECK(load.kv.layers_per_group == 1);
+    QUIRE_CHECK(static_cast<int32_t>(load.kv.groups.size()) == options.cache.GroupCount());
+    runtime_->first_state_group = load.kv.states.first_group;
     load.page_count = options.cache.page_count;
     load.max_tokens = options.max_step_tokens;
     load.max_rows = load.max_samples = options.max_num_seqs;
@@ -272,7 +323,7 @@ class CudaTagProgram final : public TagLoaded {
 
 }  // namespace
 
-bool TagHoldsStates() { return false; }
+bool TagHoldsStates() { return true; }
 
 std::unique_ptr<TagLoaded> MakeTagProgram(const TagRunnerOptions& options) {
   return std::make_unique<CudaTagProgram>(options);

@@ -1,15 +1,17 @@
-// The tag model's kernels, in the place of attention and of products: this file is linked instead
-// of kernels/cuda/ops/attention/attention.cu and kernels/cuda/ops/gemm/gemm.cu. All else of a step
-// is the backend's own.
+// The tag model's kernels, in the place of attention, products and recurrences: this file is linked
+// instead of attention.cu, gemm.cu and recurrence.cu of kernels/cuda/ops. All else of a step is the
+// backend's own.
 //
 // A token's number comes in the first element of its query, which an embedding and a product have
 // brought there. Attention writes the tags of new tokens into their pages, reads all that a token
 // sees back through the block table, and leaves what it saw as eight digits of bfloat16 in its
-// output; the next group's attention goes on from there. The head turns digits into logits.
+// output; the next group's attention goes on from there, and so does a recurrence, whose state is
+// the tag of a sequence's last token. The head turns digits into logits.
 #include "kernels/cuda/device/kernel.h"
 #include "kernels/cuda/device/numbers.h"
 #include "kernels/cuda/ops/attention/attention.h"
 #include "kernels/cuda/ops/gemm/gemm.h"
+#include "kernels/cuda/ops/recurrent/recurrence.h"
 #include "tests/support/tag_arithmetic.h"
 #include "tests/support/tag_cuda/tag_runtime.h"
 
@@ -64,6 +66,10 @@ QUIRE_DEVICE uint64_t ReadDigits(const uint16_t* from) {
   return x;
 }
 
+QUIRE_DEVICE void WriteDigits(uint64_t x, uint16_t* to) {
+  for (int i = 0; i < kDigits; ++i) to[i] = Bf16Bits(static_cast<float>(x >> (8 * i) & 255u));
+}
+
 QUIRE_DEVICE void Attend(const TagAttentionParams& params, int slot, const AttentionSequence& row,
                          int query) {
   const AttentionParams& attention = params.attention;
@@ -84,8 +90,50 @@ QUIRE_DEVICE void Attend(const TagAttentionParams& params, int slot, const Atten
   for (int64_t key = attention.window > 0 && behind > 0 ? behind : 0; key <= position; ++key) {
     seen = test::TagSeen(seen, ReadTag(params, slot, key));
   }
-  for (int i = 0; i < kDigits; ++i) {
-    out[i] = Bf16Bits(static_cast<float>(seen >> (8 * i) & 255u));
+  WriteDigits(seen, out);
+}
+
+struct TagRecurrenceParams {
+  RecurrenceParams op;
+  uint16_t* seen = nullptr;  // [tokens][kDigits]
+  int group = 0;             // of the first state
+  const TagSlot* slots = nullptr;
+  uint64_t* fault = nullptr;
+};
+
+// A state fills its page: 64 bits of it again and again.
+QUIRE_DEVICE void Recur(const TagRecurrenceParams& params, int slot, const AttentionSequence& row) {
+  const int group = params.group + params.op.pages.part.group;
+  const UnitOfRow unit = UnitOf(params.op.pages, row, slot, 0);
+  uint64_t state = test::TagRoot(params.slots[slot].salt);
+  if (row.first_position > 0) {
+    const int32_t page = unit.table[unit.BlockOf(-1)];
+    state = page < 0 ? test::kNoTag : *reinterpret_cast<const uint64_t*>(unit.Before());
+    if (state == test::kNoTag) *params.fault = 1;
+  }
+  for (int i = 0; i < row.token_count; ++i) {
+    const int64_t token = row.first_token + i;
+    const auto id = static_cast<int32_t>(params.op.in[token * params.op.in_stride]);
+    state = test::TagOf(state, id, row.first_position + i, group);
+    if (params.slots[slot].fails == 0) {
+      uint16_t* digits = params.seen + token * kDigits;
+      WriteDigits(test::TagSeen(ReadDigits(digits), state), digits);
+    }
+    if (!unit.Stays(i)) continue;
+    if (unit.table[unit.BlockOf(i)] < 0) {
+      *params.fault = 1;
+      continue;
+    }
+    auto* to = reinterpret_cast<uint64_t*>(unit.Behind(i));
+    for (int64_t word = 0; word < params.op.pages.page_bytes / 8; ++word) to[word] = state;
+  }
+}
+
+QUIRE_KERNEL(tag_recurrence, TagRecurrenceParams, 32, 1) {
+  if (ThreadIndex() != 0) return;
+  for (int i = 0; i < params.op.runs.rows; ++i) {
+    const int slot = params.op.runs.runs[i].sequence;
+    Recur(params, slot, params.op.runs.sequences[slot]);
   }
 }
 
@@ -149,9 +197,20 @@ runtime::Error LaunchAttention(runtime::Runtime& runtime, runtime::StreamId stre
   device.pages = {static_cast<const std::byte*>(params.values), 2 * params.page_stride,
                   2 * int64_t{params.token_stride}};
   tags.pages = device.pages;
+  device.seen = params.out;
   tags.slots = device.slots;
   tags.fault = device.fault;
   return runtime.Launch(stream, QUIRE_KERNEL_OF(tag_attention, 32),
+                        runtime::ShapeOf(1, 1, 0, tags));
+}
+
+runtime::Error LaunchRecurrence(runtime::Runtime& runtime, runtime::StreamId stream,
+                                const RecurrenceParams& params) {
+  if (params.runs.rows == 0) return {};
+  auto& device = static_cast<TagRuntime&>(runtime);
+  const TagRecurrenceParams tags{params, device.seen, device.first_state_group, device.slots,
+                                 device.fault};
+  return runtime.Launch(stream, QUIRE_KERNEL_OF(tag_recurrence, 32),
                         runtime::ShapeOf(1, 1, 0, tags));
 }
 

@@ -51,6 +51,8 @@ class TagRuntime final : public kernels::cuda::emulate::EmulatedRuntime {
   TagSlot* slots = nullptr;        // by slot, and one of nobody
   uint64_t* fault = nullptr;       // not zero: a key was read that nobody wrote
   TagPages pages;                  // told by the launch of the first attention
+  uint16_t* seen = nullptr;        // … the digits of what each token of the step has seen
+  int first_state_group = 0;       // groups of states are behind those of keys
 };
 
 }  // namespace quire::test
