@@ -7,6 +7,4 @@ std::unique_ptr<TagLoaded> MakeTagProgram(const TagRunnerOptions& options) {
   return std::make_unique<TagProgram>(options.cache, options.vocab_size);
 }
 
-bool TagHoldsStates() { return true; }
-
 }  // namespace quire::test

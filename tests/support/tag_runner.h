@@ -117,8 +117,6 @@ struct TagRunnerOptions {
 // The model on the device of this test binary: the host, or where tests/support/tag_cuda is linked,
 // an emulated CUDA device.
 std::unique_ptr<TagLoaded> MakeTagProgram(const TagRunnerOptions& options);
-// Whether it serves cache kinds of states.
-bool TagHoldsStates();
 
 // A runner for an engine with these options: the same cache and limits.
 TagRunnerOptions RunnerOptionsFor(const EngineOptions& engine);

@@ -41,7 +41,6 @@ void DrawPages(Draw& draw, EngineOptions& engine) {
 // From a stream of its own, so that other scenarios stay as they were: a hybrid, whose layers keep
 // states beside the keys of others.
 void DrawStates(uint64_t seed, EngineOptions& engine) {
-  if (!test::TagHoldsStates()) return;
   Draw draw(seed * 43 + 7);
   if (!draw.OneIn(5)) return;
   engine.cache_kinds = {{0, 1},

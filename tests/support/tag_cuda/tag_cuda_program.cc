@@ -323,8 +323,6 @@ class CudaTagProgram final : public TagLoaded {
 
 }  // namespace
 
-bool TagHoldsStates() { return true; }
-
 std::unique_ptr<TagLoaded> MakeTagProgram(const TagRunnerOptions& options) {
   return std::make_unique<CudaTagProgram>(options);
 }

@@ -116,7 +116,7 @@ TEST(BeamSearchEngine, NothingAroundItChangesIt) {
     options.engine.block_size = kBlockSizes[rng() % 4];
     options.engine.max_num_seqs = static_cast<int32_t>(1 + rng() % 12);
     options.engine.max_num_batched_tokens = static_cast<int32_t>(1 + rng() % 70);
-    if (TagHoldsStates() && rng() % 2 == 0) {
+    if (rng() % 2 == 0) {
       options.engine.cache_kinds = RandomStates(rng, options.engine);
     }
     CacheShape shape{options.engine.block_size, 1 << 20, options.engine.cache_kinds};

@@ -167,7 +167,7 @@ class ChoicesIdentity : public testing::TestWithParam<int> {
     options.engine.max_num_batched_tokens = static_cast<int32_t>(1 + rng() % 70);
     if (rng() % 3 == 0) options.engine.cache_kinds = {{0, 1}};
     if (rng() % 3 == 0) options.engine.cache_kinds = {{static_cast<int32_t>(2 + rng() % 30), 1}};
-    if (TagHoldsStates() && rng() % 3 == 0) {
+    if (rng() % 3 == 0) {
       options.engine.cache_kinds = RandomStates(rng, options.engine);
     }
     CacheShape shape{options.engine.block_size, 1 << 20, options.engine.cache_kinds};

@@ -24,7 +24,6 @@ TEST(EnginePrefixCacheTest, EqualBeginningsAreComputedOnce) {
   const std::vector<TokenId> prompt = RandomPrompt(rng, 41);
   for (const std::vector<CacheKindShape>& kinds :
        {std::vector<CacheKindShape>{{0, 1}}, {{0, 1}, {9, 2}}, {{9, 1}}, {{0, 1}, {5, 3, 100}}}) {
-    if (kinds.back().HoldsStates() && !TagHoldsStates()) continue;
     HarnessOptions options = SmallEngine();
     options.engine.cache_kinds = kinds;
     Harness harness(options);
@@ -60,7 +59,6 @@ TEST(EnginePrefixCacheTest, EqualBeginningsAreComputedOnce) {
 // A state is kept where prompts part, once a second one has shown where that is: the third one
 // continues from there.
 TEST(EnginePrefixCacheTest, AStateIsKeptWherePromptsPart) {
-  if (!TagHoldsStates()) GTEST_SKIP() << "the emulated device's tag model holds no states";
   std::mt19937_64 rng(7);
   const std::vector<TokenId> system = RandomPrompt(rng, 26);
   HarnessOptions options = SmallEngine();
@@ -80,7 +78,6 @@ TEST(EnginePrefixCacheTest, AStateIsKeptWherePromptsPart) {
 
 // Between borders that are kept, a long prompt keeps states at the interval alone.
 TEST(EnginePrefixCacheTest, StatesAreKeptAtTheirInterval) {
-  if (!TagHoldsStates()) GTEST_SKIP() << "the emulated device's tag model holds no states";
   std::mt19937_64 rng(8);
   const std::vector<TokenId> prompt = RandomPrompt(rng, 120);
   HarnessOptions options = SmallEngine();

@@ -7,7 +7,7 @@ namespace quire::golden {
 
 // The seed's few requests find all, some and nothing of their prompts in the prefix cache.
 OneAnswerSetup MakeOneAnswerSetup() {
-  return {.families = {"gemma3-pattern", "llama3-gqa8-bias", "gpt-oss"},
+  return {.families = {"gemma3-pattern", "llama3-gqa8-bias", "gpt-oss", "qwen35", "lfm2"},
           .requests = 12,
           .seed = 13,
           .least_found = 1,
