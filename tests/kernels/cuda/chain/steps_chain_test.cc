@@ -15,28 +15,39 @@ namespace {
 using emulate::Checks;
 using emulate::EmulatedRuntime;
 
+void ExpectCleanSteps(BedOptions options) {
+  const std::vector<Sequence> sequences = RandomSequences(3, 20, 11);
+  options.max_rows = 4;
+  options.max_tokens = 64;
+  options.max_positions = 32;
+  std::vector<Answer> expected;
+  {
+    StepBed unchecked(options);
+    expected = unchecked.Serve(sequences, 4, {1, 10, 1});
+  }
+  for (const bool graphs : {false, true}) {
+    options.start.graphs = graphs;
+    StepBed bed(options, std::make_unique<EmulatedRuntime>(5, Checks::kAll));
+    EXPECT_EQ(bed.Serve(sequences, 4, {2, 7, 2}), expected);
+    EXPECT_EQ(bed.program().Failure(), "");
+  }
+}
+
 TEST(CudaChainTest, StepsInFlightAndGraphsAreCleanAndGiveTheSameBits) {
   for (const int experts : {0, 3}) {
     SCOPED_TRACE(experts);
-    const std::vector<Sequence> sequences = RandomSequences(3, 20, 11);
     BedOptions options;
     options.experts = experts;
-    options.max_rows = 4;
-    options.max_tokens = 64;
-    options.max_positions = 32;
     options.pages = 16;
-    std::vector<Answer> expected;
-    {
-      StepBed unchecked(options);
-      expected = unchecked.Serve(sequences, 4, {1, 10, 1});
-    }
-    for (const bool graphs : {false, true}) {
-      options.start.graphs = graphs;
-      StepBed bed(options, std::make_unique<EmulatedRuntime>(5, Checks::kAll));
-      EXPECT_EQ(bed.Serve(sequences, 4, {2, 7, 2}), expected);
-      EXPECT_EQ(bed.program().Failure(), "");
-    }
+    ExpectCleanSteps(options);
   }
+}
+
+TEST(CudaChainTest, StepsOfHybridsAreCleanAndGiveTheSameBits) {
+  BedOptions options;
+  options.hybrid = true;
+  options.pages = 32;
+  ExpectCleanSteps(options);
 }
 
 }  // namespace
