@@ -20,6 +20,7 @@ struct GemmCase {
   float scale = 1.0f;
   float softcap = 0.0f;
   bool half = false;
+  bool relu_squared = false;
 };
 
 // [m, n] as float32, whatever the type of out.
@@ -35,6 +36,7 @@ std::vector<float> RunGemm(DeviceBed& bed, const GemmCase& c) {
   auto* narrow = bed.New<uint16_t>(count);
   params.accumulate = c.accumulate;
   params.relu = c.relu;
+  params.relu_squared = c.relu_squared;
   params.scale = c.scale;
   params.softcap = c.softcap;
   params.out = c.out_float32 ? static_cast<void*>(out) : narrow;
@@ -73,8 +75,11 @@ void ExpectExact(const GemmCase& c, const std::vector<float>& out) {
       sum *= c.scale;
       if (c.softcap > 0) sum = c.softcap * std::tanh(sum / c.softcap);
       if (c.relu) sum = std::max(sum, 0.0);
+      const double steep = c.relu_squared ? 2.0 * sum + 1.0 : 1.0;  // what an error grows by
+      if (c.relu_squared) sum *= sum;
       if (c.accumulate) sum += there[static_cast<size_t>(m) * c.n + n];
-      const double slack = magnitude * (c.k / 16 + 8) * 0x1p-24 * c.scale + c.softcap * 1e-6;
+      const double slack =
+          magnitude * (c.k / 16 + 8) * 0x1p-24 * c.scale * steep + c.softcap * 1e-6;
       const double rounding = c.out_float32 ? 0.0 : Bf16Rounding(sum);
       ASSERT_NEAR(out[static_cast<size_t>(m) * c.n + n], sum, slack + rounding)
           << "m " << m << " n " << n << " of " << c.m << " " << c.n << " " << c.k;
@@ -105,6 +110,7 @@ TEST(CudaGemm, AddsScalesCapsAndActivatesWhatItMade) {
            {GemmCase{m, 72, 1088, true, out_float32, all, out_float32},
             GemmCase{m, 24, 72, true, out_float32, all, out_float32, true},
             GemmCase{m, 24, 72, false, out_float32, all, false, true, 0.5f},
+            GemmCase{m, 24, 72, true, out_float32, all, out_float32, true, 1.0f, 0.0f, false, true},
             GemmCase{m, 24, 200, true, out_float32, all, false, false, 1.5f, 30.0f}}) {
         DeviceBed bed(++seed);
         ExpectExact(c, RunGemm(bed, c));

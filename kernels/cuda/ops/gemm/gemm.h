@@ -2,9 +2,9 @@
 // with the same bits at each.
 //
 // y[m, n] = (Σ_k x[m, k] · weight[n, k] + bias[n]) · scale, soft-capped, then through a ReLU or its
-// square, where each is requested; out = y, or out += y. The weights are always the 16-row side of the tensor
-// core's tile and the rows of x its 8 columns, so that one row of x wastes little and the
-// arithmetic of an element never depends on how many rows there are.
+// square, where each is requested; out = y, or out += y. The weights are always the 16-row side of
+// the tensor core's tile and the rows of x its 8 columns, so that one row of x wastes little and
+// the arithmetic of an element never depends on how many rows there are.
 //
 // Quantised weights stay so in memory and become bfloat16, or float16 of at most ±65,504, in
 // registers: the float32 that their format defines, rounded once. The result has the bits of a

@@ -27,11 +27,18 @@ QUIRE_DEVICE float FactorOf(const GatedNormParams& params, float squares) {
   return 1.0f / Sqrt(squares / static_cast<float>(params.group) + params.epsilon);
 }
 
-QUIRE_DEVICE void Store(const GatedNormParams& params, int64_t at, int in_row, int i, float x,
-                        float gate, float factor) {
-  float y = x * factor * params.weight[params.weight_per_group ? in_row : i];
+// Where a group begins.
+struct GroupPlace {
+  int64_t at;  // in all rows
+  int in_row;
+};
+
+// Element i of a group, divided by the root mean square.
+QUIRE_DEVICE void Store(const GatedNormParams& params, const GroupPlace& group, int i,
+                        float divided, float gate) {
+  float y = divided * params.weight[params.weight_per_group ? group.in_row + i : i];
   if (!params.gate_first) y = y * Silu(gate);
-  params.out[at] = Bf16Bits(y);
+  params.out[group.at + i] = Bf16Bits(y);
 }
 
 // A warp has a group in registers. Element i is in lane i modulo 32; the chain of virtual lane l
@@ -40,8 +47,8 @@ QUIRE_KERNEL(gated_norm_narrow, GatedNormParams, kNarrowThreads, 1) {
   const int groups = params.width / params.group;
   const int64_t index = int64_t{BlockX()} * kNarrowWarps + WarpIndex();
   if (index >= int64_t{params.rows} * groups) return;
-  const int begin = static_cast<int>(index % groups) * params.group;
-  const int64_t row = index / groups * params.width + begin;
+  const int in_row = static_cast<int>(index % groups) * params.group;
+  const GroupPlace group{index / groups * params.width + in_row, in_row};
   float x[kNarrowPieces];
   float gate[kNarrowPieces];
   float squares = 0.0f;
@@ -50,8 +57,8 @@ QUIRE_KERNEL(gated_norm_narrow, GatedNormParams, kNarrowThreads, 1) {
     const int i = piece * kWarpSize + Lane();
     x[piece] = gate[piece] = 0.0f;
     if (i < params.group) {
-      x[piece] = params.in[row + i];
-      gate[piece] = params.gate[row + i];
+      x[piece] = params.in[group.at + i];
+      gate[piece] = params.gate[group.at + i];
     }
     if (params.gate_first) x[piece] = x[piece] * Silu(gate[piece]);
     squares = Fma(x[piece], x[piece], squares);
@@ -62,7 +69,7 @@ QUIRE_KERNEL(gated_norm_narrow, GatedNormParams, kNarrowThreads, 1) {
 #pragma unroll
   for (int piece = 0; piece < kNarrowPieces; ++piece) {
     const int i = piece * kWarpSize + Lane();
-    if (i < params.group) Store(params, row + i, begin + i, i, x[piece], gate[piece], factor);
+    if (i < params.group) Store(params, group, i, x[piece] * factor, gate[piece]);
   }
 }
 
@@ -70,11 +77,11 @@ QUIRE_KERNEL(gated_norm_narrow, GatedNormParams, kNarrowThreads, 1) {
 QUIRE_KERNEL(gated_norm_wide, GatedNormParams, kWideThreads, 1) {
   float* x = Shared<float>();
   float* factor = x + params.group;
-  const int begin = BlockY() * params.group;
-  const int64_t row = int64_t{BlockX()} * params.width + begin;
+  const int in_row = BlockY() * params.group;
+  const GroupPlace group{int64_t{BlockX()} * params.width + in_row, in_row};
   for (int i = ThreadIndex(); i < params.group; i += kWideThreads) {
-    const float in = params.in[row + i];
-    x[i] = params.gate_first ? in * Silu(params.gate[row + i]) : in;
+    const float in = params.in[group.at + i];
+    x[i] = params.gate_first ? in * Silu(params.gate[group.at + i]) : in;
   }
   BlockBarrier();
   if (WarpIndex() == 0) {
@@ -88,8 +95,8 @@ QUIRE_KERNEL(gated_norm_wide, GatedNormParams, kWideThreads, 1) {
   BlockBarrier();
   const float by = *factor;
   for (int i = ThreadIndex(); i < params.group; i += kWideThreads) {
-    const float gate = params.gate_first ? 0.0f : params.gate[row + i];
-    Store(params, row + i, begin + i, i, x[i], gate, by);
+    const float gate = params.gate_first ? 0.0f : params.gate[group.at + i];
+    Store(params, group, i, x[i] * by, gate);
   }
 }
 
