@@ -124,7 +124,7 @@ class CudaProgram final : public LoadedProgram {
   void Do(const LogitsOp& op);
   void Do(const SampleOp& op);
   void Do(const SumStep& step);
-  void Do(const MoeStep& step);  // this and the next: cuda_program_moe.cc
+  void Do(const MoeStep& step);  // cuda_program_moe.cc
   void RunMixture(const MoeOp& op, int begin, int tokens, int tile_rows);
   void Do(const RecurrentStep& step);  // recurrent_steps.cc
 

@@ -130,9 +130,7 @@ class Lowering {
     using Activation = LinearOp::Activation;
     UseMatrix(op.weight);
     UseVector(op.bias);
-    // The product's rows are activated by a launch of their own.
-    const bool apart =
-        LinearOp::IsGated(op.activation) || op.activation == Activation::kReluSquared;
+    const bool gated = LinearOp::IsGated(op.activation);  // by a launch of its own
     ProductStep product;
     product.weight = op.weight;
     product.bias = op.bias;
@@ -146,12 +144,9 @@ class Lowering {
     const bool whole = weight.rows % 8 == 0 || lowered_.buffers[op.out].width % 8 == 0;
     if (!whole || weight.cols % 8 != 0) return Fail("its weight", weight);
     if (!(op.scale > 0.0f)) return Fail("a scale that is not above 0");
-    if (op.accumulate && apart) return Fail("a gated sum is not computed");
-    if (op.scale != 1.0f && op.activation == Activation::kReluSquared) {
-      return Fail("a scaled square is not computed");
-    }
+    if (op.accumulate && gated) return Fail("a gated sum is not computed");
     Written(op.out);
-    if (!apart) return Emit(product);
+    if (!gated) return Emit(product);
     if (lowered_.buffers[op.out].is_float32) return Fail("a norm reads what is gated");
     product.out = Scratch(op.out, static_cast<int>(weight.rows));
     Emit(product);
