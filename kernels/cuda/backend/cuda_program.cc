@@ -191,6 +191,7 @@ void CudaProgram::Reserve(const Workspace& workspace, const ProgramOptions& opti
   attention_counters_ = heap_.New<uint32_t>(workspace.attention_counters);
   moe_.bytes = heap_.New<std::byte>(workspace.moe_bytes);
   moe_.counters = heap_.New<uint32_t>(workspace.moe_counters);
+  ReserveHeadTables();
   // The spare pages are workspace: no sequence ever has them.
   workspace_bytes_ = heap_.bytes() - weight_bytes_ + workspace.spare_bytes;
   Check(pool_.Reserve(kv_.page_bytes, options.page_count, workspace.spare_bytes / kv_.page_bytes));

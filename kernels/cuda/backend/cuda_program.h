@@ -77,6 +77,7 @@ class CudaProgram final : public LoadedProgram {
   void ReserveFlights(const Workspace& workspace, const ProgramOptions& options);
   void ReserveExchange(const Workspace& workspace, const nccl::Library* library);
   void ReserveFastProducts(const cublaslt::Library& library);
+  void ReserveHeadTables();
   // Times each shape of product, with the rows of every size of step.
   void TuneProducts(const ProgramOptions& options);
   void LoadAngles(const std::vector<Rope>& ropes, const Workspace& workspace);
@@ -127,6 +128,10 @@ class CudaProgram final : public LoadedProgram {
   void Do(const MoeStep& step);  // cuda_program_moe.cc
   void RunMixture(const MoeOp& op, int begin, int tokens, int tile_rows);
   void Do(const RecurrentStep& step);  // recurrent_steps.cc
+  // latent_steps.cc
+  void Do(const LatentAppendStep& step);
+  void Do(const HeadLinearStep& step);
+  void Do(const LatentAttentionStep& step);
 
   // Keeps the first error.
   void Check(const runtime::Error& error) {
@@ -192,6 +197,7 @@ class CudaProgram final : public LoadedProgram {
   float* attention_workspace_ = nullptr;
   uint32_t* attention_counters_ = nullptr;
   MoeMemory moe_;
+  std::vector<const uint16_t**> head_tables_;  // by HeadLinearStep::table
   int64_t weight_bytes_ = 0;
   int64_t workspace_bytes_ = 0;
   Step step_;

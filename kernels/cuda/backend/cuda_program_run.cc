@@ -53,7 +53,9 @@ Params CudaProgram::NormParams(const NormStep& step) const {
 
 void CudaProgram::Do(const NormStep& step) {
   if (step.kind == NormOp::Kind::kRms) {
-    Check(LaunchRmsNorm(runtime_, stream_, NormParams<RmsNormParams>(step)));
+    auto params = NormParams<RmsNormParams>(step);
+    params.mean_width = step.width;
+    Check(LaunchRmsNorm(runtime_, stream_, params));
     return;
   }
   auto params = NormParams<LayerNormParams>(step);
@@ -118,6 +120,8 @@ void CudaProgram::SetPages(int layer, Params& params) const {
   params.value_scales = reinterpret_cast<float*>(base + slot.value_scales);
   params.scale_page_stride = kv_.page_bytes / static_cast<int64_t>(sizeof(float));
 }
+
+template void CudaProgram::SetPages(int layer, AttentionParams& params) const;
 
 void CudaProgram::Do(const RopeStep& step) {
   const RopeAppendOp& op = step.op;

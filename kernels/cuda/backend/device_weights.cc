@@ -33,6 +33,7 @@ bool AreAlike(const WeightSource& a, const WeightSource& b, bool by_codes) {
 
 // Why no part may stay quantised; null: those of quantised types do.
 const char* WhyExpanded(const Weight& weight, const WeightRole& role) {
+  if (role.of_head) return "products of heads have no quantised form on a GPU";
   if (role.expand) return "as was asked for";
   if (role.mixed) return "the experts of its layer have weights of several types";
   const WeightSource* before = nullptr;
@@ -70,7 +71,8 @@ DeviceWeight PlanVector(const Weight& weight) {
 // are expanded.
 DeviceWeight PlanMatrix(const Weight& weight, const WeightRole& role) {
   const bool expand = WhyExpanded(weight, role) != nullptr;
-  DeviceWeight planned{Whole(weight.rows), static_cast<int>(weight.cols), role.half, {}};
+  // Quantised rows are whole blocks already.
+  DeviceWeight planned{Whole(weight.rows), Whole(weight.cols), role.half, {}};
   const auto is_float = [&](const WeightSource& source) {
     return expand || BlockElements(source.type) == 1;
   };

@@ -2,7 +2,7 @@
 // tensor core's lanes, other matrices in bfloat16 or float16, vectors in float32.
 //
 // Owned by a CudaProgram; filled while it loads, read-only afterwards. Matrices are [rows, cols],
-// rows rounded up to a multiple of 8 with zeros; vectors are one row.
+// both rounded up to a multiple of 8 with zeros; vectors are one row.
 //
 // Invariants:
 // 1. A matrix is cut into parts of one form each, which begin at multiples of 8 rows.

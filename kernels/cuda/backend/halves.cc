@@ -53,9 +53,33 @@ std::vector<Reader> ReadersOf(const DeviceProgram& lowered) {
       norm_of[attention->out] = kNoNorm;
     } else if (const auto* recurrent = std::get_if<RecurrentStep>(&step)) {
       std::visit([&](const auto& op) { norm_of[op.out] = kNoNorm; }, *recurrent);
+    } else if (const auto* append = std::get_if<LatentAppendStep>(&step)) {
+      norm_of[append->q] = kNoNorm;
+    } else if (const auto* heads = std::get_if<HeadLinearStep>(&step)) {
+      norm_of[heads->out] = kNoNorm;
+    } else if (const auto* latents = std::get_if<LatentAttentionStep>(&step)) {
+      norm_of[latents->op.out] = kNoNorm;
     }
   }
   return readers;
+}
+
+// Products of heads read queries and sums of normalised latents; both leave their kernels as the
+// weights that they meet are. A query beyond ±65,504 becomes that.
+void ChooseHalvesOfHeads(const StepProgram& program, DeviceProgram& lowered) {
+  std::vector<bool*> writer(lowered.buffers.size(), nullptr);
+  for (DeviceStep& step : lowered.steps) {
+    if (auto* append = std::get_if<LatentAppendStep>(&step)) writer[append->q] = &append->half;
+    if (auto* latents = std::get_if<LatentAttentionStep>(&step)) {
+      writer[latents->op.out] = &latents->half;
+    }
+    auto* heads = std::get_if<HeadLinearStep>(&step);
+    if (heads == nullptr || writer[heads->in] == nullptr) continue;
+    heads->half = std::all_of(heads->weights.begin(), heads->weights.end(),
+                              [&](WeightId id) { return FitsHalf(program.weights[id]); });
+    *writer[heads->in] = heads->half;
+    for (const WeightId id : heads->weights) lowered.weights[id].half = heads->half;
+  }
 }
 
 }  // namespace
@@ -82,6 +106,7 @@ void ChooseHalves(const StepProgram& program, DeviceProgram& lowered) {
   for (size_t i = 0; i < lowered.steps.size(); ++i) {
     if (norm_is_half[i]) std::get<NormStep>(lowered.steps[i]).half = true;
   }
+  ChooseHalvesOfHeads(program, lowered);
 }
 
 }  // namespace quire::kernels::cuda

@@ -14,6 +14,8 @@ namespace {
 constexpr int kMaxHeadDim = 256;
 constexpr int kMaxHeadsPerKvHead = 16;
 
+int Whole(int width) { return (width + 7) / 8 * 8; }
+
 class Lowering {
  public:
   Lowering(const StepProgram& program, DeviceProgram& lowered)
@@ -24,7 +26,8 @@ class Lowering {
         norms_(program.buffers.size(), kNoId),
         stale_(program.buffers.size(), false) {
     for (const Buffer& buffer : program.buffers) {
-      lowered_.buffers.push_back({buffer.name, buffer.width, buffer.sampled_rows_only, false});
+      lowered_.buffers.push_back(
+          {buffer.name, Whole(buffer.width), buffer.sampled_rows_only, false});
     }
     for (const Op& op : program.ops) {
       std::visit([this](const auto& one) { MarkFloats(one); }, op);
@@ -41,9 +44,8 @@ class Lowering {
       return "layers whose heads differ have no kernel on this device yet; use --device cpu";
     }
     if (program_.latents) {
-      return "multi-head latent attention has no kernel on this device yet; use --device cpu";
-    }
-    if (program_.head_dim % 8 != 0 || program_.head_dim > kMaxHeadDim) {
+      if (std::string refusal = RefuseLatents(program_); !refusal.empty()) return refusal;
+    } else if (program_.head_dim % 8 != 0 || program_.head_dim > kMaxHeadDim) {
       return "heads of " + std::to_string(program_.head_dim) +
              " elements: multiples of 8 up to 256 are served";
     }
@@ -70,6 +72,10 @@ class Lowering {
     if (op.accumulate) Float(op.out);
   }
   void MarkFloats(const RopeAppendOp& op) { Float(op.qkv); }
+  void MarkFloats(const LatentAppendOp& op) {
+    Float(op.queries);
+    Float(op.latents);
+  }
   void MarkFloats(const GatherRowsOp& op) {
     Float(op.in);
     Float(op.out);
@@ -82,10 +88,7 @@ class Lowering {
     Float(op.in);
     Float(op.gates);
     Float(op.out);
-    // A product writes whole eights. Factors stay in shared memory.
-    DeviceBuffer& gates = lowered_.buffers[op.gates];
-    gates.width = (gates.width + 7) / 8 * 8;
-    lowered_.buffers[op.factors].width = 8;
+    lowered_.buffers[op.factors].width = 8;  // factors stay in shared memory
   }
   void MarkFloats(const GatedNormOp& op) {
     Float(op.in);
@@ -113,7 +116,11 @@ class Lowering {
   void Take(const NormOp& op) {
     UseVector(op.weight);
     UseVector(op.bias);
+    const int width = program_.buffers[op.in].width;
     if (op.in == op.out) return Fail("a norm in place is not computed");
+    if (width % 8 != 0 && op.kind != NormOp::Kind::kRms) {
+      return Fail("a layer norm of rows that are no multiple of 8");
+    }
     if (op.pieces != 1 || op.scale != 1.0f) {
       return Fail(
           "norms of pieces, or with a scale, have no kernel on this device yet; use "
@@ -122,7 +129,7 @@ class Lowering {
     Fresh(op.in);
     Written(op.out);
     Emit(NormStep{op.kind, op.weight, op.bias, op.epsilon, op.weight_offset, op.accumulate, false,
-                  op.in, op.out});
+                  op.in, op.out, width});
     norms_[op.out] = static_cast<int>(lowered_.steps.size()) - 1;
   }
 
@@ -141,8 +148,8 @@ class Lowering {
     product.in = Rounded(op.in);
     product.out = op.out;
     const Weight& weight = program_.weights[op.weight];
-    const bool whole = weight.rows % 8 == 0 || lowered_.buffers[op.out].width % 8 == 0;
-    if (!whole || weight.cols % 8 != 0) return Fail("its weight", weight);
+    // Rows and columns are padded with zeros, but not between gate and up.
+    if (gated && weight.rows % 16 != 0) return Fail("its weight", weight);
     if (!(op.scale > 0.0f)) return Fail("a scale that is not above 0");
     if (op.accumulate && gated) return Fail("a gated sum is not computed");
     Written(op.out);
@@ -247,10 +254,33 @@ class Lowering {
     Emit(step);
   }
 
-  // Only programs with latents have these.
-  void Take(const LatentAppendOp&) { Fail("latents"); }
-  void Take(const HeadLinearOp&) { Fail("products of heads"); }
-  void Take(const LatentAttentionOp&) { Fail("attention over latents"); }
+  void Take(const LatentAppendOp& op) {
+    if (error_ = RefuseAppend(op); !error_.empty()) return;
+    UseVector(op.norm);
+    queries_[op.queries] = FindOrAdd("queries", op.heads * op.query_dim, false);
+    Emit(LatentAppendStep{op, queries_[op.queries]});
+  }
+  void Take(const HeadLinearOp& op) {
+    if (error_ = RefuseHeads(program_, op); !error_.empty()) return;
+    for (const WeightId id : op.weights) {
+      UseMatrix(id);
+      lowered_.weights[id].expand = lowered_.weights[id].of_head = true;
+    }
+    const Weight& first = program_.weights[op.weights.front()];
+    HeadLinearStep step{op.weights, head_tables_++, static_cast<int>(first.rows),
+                        static_cast<int>(first.cols)};
+    step.in_dim = program_.buffers[op.in].width / static_cast<int>(op.weights.size());
+    step.in = queries_[op.in] != kNoId ? queries_[op.in] : op.in;
+    step.out = op.out;
+    if (lowered_.buffers[step.in].is_float32 || lowered_.buffers[step.out].is_float32) {
+      return Fail("a norm reads what heads make");
+    }
+    Emit(step);
+  }
+  void Take(const LatentAttentionOp& op) {
+    if (lowered_.buffers[op.out].is_float32) return Fail("a norm reads what it makes");
+    Emit(LatentAttentionStep{op});
+  }
   void Take(const CausalConvOp& op) {
     UseVector(op.weight);
     UseVector(op.bias);
@@ -432,8 +462,9 @@ class Lowering {
   DeviceProgram& lowered_;
   std::vector<BufferId> rounded_;  // by buffer of the step program: in bfloat16, if it is so now
   std::vector<BufferId> queries_;  // by buffer of the step program: those that were turned of it
-  std::vector<int> norms_;  // by buffer of the step program: the step whose norm made it, if any
-  std::vector<bool> stale_;        // … what it holds now is in rounded_ alone
+  std::vector<int> norms_;   // by buffer of the step program: the step whose norm made it, if any
+  std::vector<bool> stale_;  // … what it holds now is in rounded_ alone
+  size_t head_tables_ = 0;
   WeightRole nothing_;
   std::string error_;
 };

@@ -20,13 +20,14 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/cuda/backend/latent_steps.h"
 #include "kernels/step_program.h"
 
 namespace quire::kernels::cuda {
 
 struct DeviceBuffer {
   std::string name;
-  int width = 0;
+  int width = 0;  // a multiple of 8: products and norms write zeros behind the program's rows
   bool sampled_rows_only = false;
   bool is_float32 = false;
 };
@@ -54,6 +55,7 @@ struct NormStep {
   bool half = false;  // out is float16
   BufferId in = kNoId;
   BufferId out = kNoId;
+  int width = 0;          // of the step program's rows
   BufferId copy = kNoId;  // the same rows in float32, for a router
 };
 
@@ -110,7 +112,8 @@ using RecurrentStep = std::variant<CausalConvOp, RecurrenceOp, GatedNormOp, Gate
 // `qkv` of an attention is the buffer of its queries alone.
 using DeviceStep =
     std::variant<EmbedStep, NormStep, RoundStep, ProductStep, ActivationStep, RopeStep, AttentionOp,
-                 GatherStep, LogitsOp, SampleOp, SumStep, MoeStep, RecurrentStep>;
+                 GatherStep, LogitsOp, SampleOp, SumStep, MoeStep, RecurrentStep, LatentAppendStep,
+                 HeadLinearStep, LatentAttentionStep>;
 
 // How ops use a weight, which decides how it is kept.
 struct WeightRole {
@@ -118,6 +121,7 @@ struct WeightRole {
   bool is_matrix = false;  // rows padded to a multiple of 8; else a vector, in float32
   bool is_table = false;   // single rows of it are read
   bool expand = false;     // quantised parts are expanded
+  bool of_head = false;    // … because products of heads have no other form
   bool half = false;       // its products are in float16, and so is it
   bool by_codes = false;   // parts that ask for rounded inputs are multiplied with codes of them
   int stack = kNoId;       // of DeviceProgram::stacks

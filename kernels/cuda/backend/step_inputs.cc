@@ -9,8 +9,6 @@
 namespace quire::kernels::cuda {
 namespace {
 
-constexpr int kDecodeRows = 16;  // of a tile: queries times heads that share a KV head
-constexpr int kPrefillRows = 64;
 constexpr int64_t kAlignWords = 4;  // lists begin on 16 bytes
 // Rows of a bucket that begin a block are as a rule fewer than all, and a sequence that is new with
 // many blocks brings a prompt along: a step with more goes without a graph.
@@ -19,9 +17,11 @@ constexpr int kChangesOfBucket = 16;  // beside one in each group for each row
 int Ceil(int a, int b) { return (a + b - 1) / b; }
 
 bool IsDecode(const BatchRow& row, const StepRules& rules) {
-  return row.token_count * rules.heads_per_kv_head <= kDecodeRows;
+  return row.token_count == 1 || row.token_count * rules.heads_per_kv_head <= kDecodeTileRows;
 }
-int PrefillQueries(const StepRules& rules) { return kPrefillRows / rules.heads_per_kv_head; }
+int PrefillQueries(const StepRules& rules) {
+  return std::max(1, kPrefillTileRows / rules.heads_per_kv_head);
+}
 int KeyGroups(const StepRules& rules) { return rules.groups - rules.state_groups; }
 
 // Rows without slots stand alone: they bring their whole tables along.

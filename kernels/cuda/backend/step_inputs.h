@@ -60,6 +60,9 @@ struct StepRules {
 };
 
 inline constexpr int kAttentionSpanKeys = 512;
+// Of a tile: queries times heads that share a KV head, which of latents may be more.
+inline constexpr int kDecodeTileRows = 16;
+inline constexpr int kPrefillTileRows = 64;
 inline constexpr int kWarmUpTokens = 129;  // of the largest step that is run at start
 
 // Pages that no sequence has, for padding; each of its tokens has its own place.

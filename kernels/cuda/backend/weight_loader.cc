@@ -116,7 +116,13 @@ runtime::Error WeightLoader::LoadMatrix(const Weight& weight, const DeviceWeight
       }
       if (quantised) return PackQuantised(slice, row - first, out);
       auto* rows = reinterpret_cast<uint16_t*>(out) + static_cast<size_t>(row - first) * cols;
-      ExpandRows(slice, 0, shape.half, {rows, static_cast<size_t>(slice.rows) * cols});
+      const auto own = static_cast<size_t>(slice.cols);  // the rest of a row is zeros
+      if (own == cols) {
+        return ExpandRows(slice, 0, shape.half, {rows, static_cast<size_t>(slice.rows) * cols});
+      }
+      for (int64_t i = 0; i < slice.rows; ++i, rows += cols) {
+        ExpandRows(slice, i, shape.half, {rows, own});
+      }
     });
   };
   const int64_t slab_rows = unit * static_cast<int64_t>(kSlabBytes / unit_bytes);

@@ -5,6 +5,7 @@
 #include "kernels/cuda/backend/moe_places.h"
 #include "kernels/cuda/backend/products.h"
 #include "kernels/cuda/ops/attention/attention.h"
+#include "kernels/cuda/ops/latent/latent_attention.h"
 #include "kernels/cuda/ops/sample/sample_slice.h"
 
 namespace quire::kernels::cuda {
@@ -57,7 +58,7 @@ void PlanMoe(const StepProgram& program, const DeviceProgram& lowered,
 }
 
 void PlanAttention(const StepProgram& program, const StepShape& largest, Workspace& plan) {
-  if (program.kv_heads == 0) return;
+  if (program.kv_heads == 0 || program.latents) return;
   for (const int rows : {16, 64}) {
     AttentionPlan attention;
     attention.tile_count = rows == 16 ? largest.decode_tiles : largest.prefill_tiles;
@@ -69,6 +70,29 @@ void PlanAttention(const StepProgram& program, const StepShape& largest, Workspa
     plan.attention_counters =
         std::max(plan.attention_counters,
                  static_cast<size_t>(attention.tile_count) * static_cast<size_t>(program.kv_heads));
+  }
+}
+
+void PlanLatents(const StepShape& largest, const DeviceProgram& lowered, Workspace& plan) {
+  for (const DeviceStep& step : lowered.steps) {
+    if (const auto* heads = std::get_if<HeadLinearStep>(&step)) {
+      plan.head_table_bytes += static_cast<int64_t>(heads->weights.size() * sizeof(void*));
+    }
+    const auto* latents = std::get_if<LatentAttentionStep>(&step);
+    if (latents == nullptr) continue;
+    const LatentAttentionOp* op = &latents->op;
+    for (const bool decode : {true, false}) {
+      LatentPlan attention;
+      attention.tile_count = decode ? largest.decode_tiles : largest.prefill_tiles;
+      attention.max_spans = largest.max_spans;
+      attention.tile_queries =
+          LatentTileQueries(decode ? kDecodeTileRows : kPrefillTileRows, op->heads);
+      attention.apart = decode;
+      plan.attention_bytes = std::max(
+          plan.attention_bytes, LatentWorkspaceBytes(attention, op->heads, op->rank, op->rope_dim));
+      plan.attention_counters =
+          std::max(plan.attention_counters, LatentCounters(attention, op->heads));
+    }
   }
 }
 
@@ -88,8 +112,8 @@ int64_t Workspace::Bytes() const {
                   4 * static_cast<int64_t>(product_counters + attention_counters + moe_counters);
   for (const int64_t buffer : buffer_bytes) bytes += buffer;
   for (const int64_t floats : angle_floats) bytes += 4 * floats;
-  return bytes + sample_bytes + slice_bytes + message_bytes + heard_bytes + output_bytes +
-         4 * state_words + spare_bytes;
+  return bytes + head_table_bytes + sample_bytes + slice_bytes + message_bytes + heard_bytes +
+         output_bytes + 4 * state_words + spare_bytes;
 }
 
 StepRules RulesOf(const StepProgram& program, const ProgramOptions& options) {
@@ -141,6 +165,7 @@ Workspace PlanWorkspace(const StepProgram& program, const DeviceProgram& lowered
   PlanMoe(program, lowered, options, plan);
   PlanProducts(program, lowered, options, plan);
   PlanAttention(program, largest, plan);
+  PlanLatents(largest, lowered, plan);
   return plan;
 }
 

@@ -38,7 +38,8 @@ QUIRE_DEVICE void RmsNorm(const RmsNormParams& params) {
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) total = total + warp_sums[turn * kWarps + w];
     turn ^= 1;
-    const float factor = 1.0f / Sqrt(total / static_cast<float>(params.width) + params.epsilon);
+    const float factor =
+        1.0f / Sqrt(total / static_cast<float>(params.mean_width) + params.epsilon);
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
       Eight y;
@@ -56,7 +57,8 @@ QUIRE_KERNEL(rms_norm_middle, RmsNormParams, 256, 1) { RmsNorm<256, 3>(params); 
 QUIRE_KERNEL(rms_norm_wide, RmsNormParams, 512, 1) { RmsNorm<512, 4>(params); }
 
 runtime::Error LaunchRmsNorm(runtime::Runtime& runtime, runtime::StreamId stream,
-                             const RmsNormParams& params) {
+                             RmsNormParams params) {
+  if (params.mean_width == 0) params.mean_width = params.width;
   if (params.width <= 0 || params.width % 8 != 0 || params.width > kMaxRmsNormWidth) {
     return "rms_norm: width " + std::to_string(params.width) +
            ": a multiple of 8 up to 16384 is needed";

@@ -13,7 +13,8 @@ struct RmsNormParams {
   const float* weight = nullptr;  // [width]
   RowsOut out;                    // [rows, width], not within x
   int rows = 0;
-  int width = 0;  // a multiple of 8, at most kMaxRmsNormWidth
+  int width = 0;       // a multiple of 8, at most kMaxRmsNormWidth
+  int mean_width = 0;  // what the squares are divided by, where zeros end the rows; 0: width
   float epsilon = 1e-6f;
   float weight_offset = 0.0f;
 };
@@ -21,6 +22,6 @@ struct RmsNormParams {
 inline constexpr int kMaxRmsNormWidth = 16384;
 
 runtime::Error LaunchRmsNorm(runtime::Runtime& runtime, runtime::StreamId stream,
-                             const RmsNormParams& params);
+                             RmsNormParams params);
 
 }  // namespace quire::kernels::cuda

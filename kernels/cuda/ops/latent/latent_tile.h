@@ -1,0 +1,155 @@
+// What a block of attention over latents has in shared memory: its queries, one tile of latents,
+// scores, and the factors of fp8.
+//
+// There is room for one tile on every device: the blocks that share a multiprocessor, two of the
+// narrow form, fill each other's waits. Codes of fp8 are widened on their way from their pages.
+#pragma once
+
+#include "kernels/cuda/ops/fp8.h"
+#include "kernels/cuda/ops/latent/latent_attention.h"
+#include "kernels/cuda/ops/latent/latent_rows.h"
+
+namespace quire::kernels::cuda {
+
+template <int kDim, int kValues, int kRowWarps, int kColumnWarps, KvType kType>
+struct LatentTile {
+  using Rows = LatentRows<kDim, kValues, kColumnWarps, kType>;
+  static constexpr bool kFp8 = kType == KvType::kFp8;
+  static constexpr int kRows = 16 * kRowWarps;
+  static constexpr int kThreads = 32 * kRowWarps * kColumnWarps;
+  static constexpr int kTileAt = kRows * Rows::kRowBytes;
+  static constexpr int kScoresAt = kTileAt + kAttentionKeys * Rows::kRowBytes;
+  static constexpr int kFactorsAt = kScoresAt + kRows * Rows::kScoreStride * 4;
+  static constexpr int kSharedBytes = kFactorsAt + (kFp8 ? 2 * kAttentionKeys * 4 : 0) + 16;
+
+  const LatentAttentionParams& params;
+  AttentionSequence sequence;
+  AttentionTile tile;
+  int first_row;  // of the tile's rows, those of query 0 first
+  int rows;       // that there are of it
+  int last_key;   // that any of them sees
+
+  QUIRE_DEVICE explicit LatentTile(const LatentAttentionParams& p) : params(p) {
+    tile = p.tiles[BlockX()];
+    sequence = p.sequences[tile.sequence];
+    first_row = BlockY() * kRows;
+    const int left = sequence.token_count - tile.first_query;
+    const int queries = left < p.tile_queries ? left : p.tile_queries;
+    const int behind = queries * p.heads - first_row;
+    rows = behind < 0 ? 0 : behind < kRows ? behind : kRows;
+    last_key = rows > 0 ? PositionOf(rows - 1) : -1;
+  }
+
+  QUIRE_DEVICE int HeadOf(int row) const { return (first_row + row) % params.heads; }
+  QUIRE_DEVICE int QueryOf(int row) const {
+    return tile.first_query + (first_row + row) / params.heads;
+  }
+  QUIRE_DEVICE int PositionOf(int row) const { return sequence.first_position + QueryOf(row); }
+  // The row's place among all heads of all tokens.
+  QUIRE_DEVICE size_t PlaceOf(int row) const {
+    return static_cast<size_t>(sequence.first_token + QueryOf(row)) * params.heads + HeadOf(row);
+  }
+
+  QUIRE_DEVICE static unsigned char* Latents() { return SharedMemory() + kTileAt; }
+  QUIRE_DEVICE static float* Scores(int row_warp) {
+    return Shared<float>(kScoresAt) + row_warp * 16 * Rows::kScoreStride;
+  }
+  // What scores are multiplied by, and behind it what weights are.
+  QUIRE_DEVICE static float* Factors() { return Shared<float>(kFactorsAt); }
+
+  QUIRE_DEVICE void CopyQueries() const {
+#pragma unroll 1
+    for (int i = ThreadIndex(); i < kRows * Rows::kPieces; i += kThreads) {
+      const int row = i / Rows::kPieces;
+      const int piece = i % Rows::kPieces;
+      const bool there = row < rows && 8 * piece < params.head_dim;
+      const uint16_t* from = params.q;
+      if (there) from += PlaceOf(row) * params.head_dim + 8 * piece;
+      unsigned char* to = SharedMemory() + Rows::Swizzled(row, piece);
+      if constexpr (kType == KvType::kF16) {
+        Vector16 x{{0, 0, 0, 0}};
+        if (there) x = Load16(from);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          x.word[j] = PackF16(SaturatedF16(LowBf16(x.word[j])), SaturatedF16(HighBf16(x.word[j])));
+        }
+        Store16(to, x);
+      } else {
+        AsyncCopy16(to, from, there ? 16 : 0);
+      }
+    }
+  }
+
+  // The page that holds the lane-th part of a tile; only pages of keys that a row sees.
+  QUIRE_DEVICE uint32_t PageOfLane(int key_tile) const {
+    const int32_t* table =
+        params.block_tables + static_cast<size_t>(tile.sequence) * params.block_table_stride;
+    const int page = (key_tile * kAttentionKeys >> params.block_shift) + Lane();
+    const bool seen =
+        Lane() < kAttentionKeys >> params.block_shift && page << params.block_shift <= last_key;
+    return seen ? static_cast<uint32_t>(table[page]) : 0u;
+  }
+  QUIRE_DEVICE int SlotOf(int key) const { return key & ((1 << params.block_shift) - 1); }
+  QUIRE_DEVICE int64_t ElementAt(uint32_t page, int key) const {
+    return page * params.page_stride + static_cast<int64_t>(SlotOf(key)) * params.token_stride;
+  }
+
+  // One tile of latents; zeros for keys that no row sees, and behind the latent's end.
+  QUIRE_DEVICE void CopyTile(int key_tile) const {
+    const uint32_t pages = PageOfLane(key_tile);
+    constexpr int kOfRow = kFp8 ? Rows::kPieces / 2 : Rows::kPieces;
+    static_assert(kAttentionKeys * kOfRow % kThreads == 0);  // lanes meet in each round
+#pragma unroll 1
+    for (int i = ThreadIndex(); i < kAttentionKeys * kOfRow; i += kThreads) {
+      const int row = i / kOfRow;
+      const int piece = i % kOfRow;
+      const int key = key_tile * kAttentionKeys + row;
+      const uint32_t page = Shuffle(pages, row >> params.block_shift);
+      const int element = piece * (kFp8 ? 16 : 8);
+      const bool seen = key <= last_key && element < params.head_dim;
+      const int64_t at = seen ? ElementAt(page, key) + element : 0;
+      if constexpr (kFp8) {
+        Widen(row, piece, seen ? static_cast<const unsigned char*>(params.keys) + at : nullptr);
+      } else {
+        AsyncCopy16(Latents() + Rows::Swizzled(row, piece),
+                    static_cast<const uint16_t*>(params.keys) + at, seen ? 16 : 0);
+      }
+    }
+    if constexpr (kFp8) CopyFactors(key_tile);
+  }
+
+  // Sixteen codes as two pieces of bfloat16. Of eight lanes that store together four begin with the
+  // piece that falls on the other half of the banks.
+  QUIRE_DEVICE void Widen(int row, int sixteen, const unsigned char* from) const {
+    Vector16 codes{{0, 0, 0, 0}};
+    if (from != nullptr) codes = Load16(from);
+    if (params.head_dim - 16 * sixteen < 16) codes.word[2] = codes.word[3] = 0;
+    Vector16 half[2];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      WidenFp8(codes.word[j], half[j / 2].word[j % 2 * 2], half[j / 2].word[j % 2 * 2 + 1]);
+    }
+    const bool upper_first = (Lane() / 4 % 2 != 0) != (row % 2 != 0);
+    unsigned char* to = Latents();
+    Store16(to + Rows::Swizzled(row, 2 * sixteen + (upper_first ? 1 : 0)),
+            upper_first ? half[1] : half[0]);
+    Store16(to + Rows::Swizzled(row, 2 * sixteen + (upper_first ? 0 : 1)),
+            upper_first ? half[0] : half[1]);
+  }
+  QUIRE_DEVICE void CopyFactors(int key_tile) const {
+    for (int i = ThreadIndex(); i < kAttentionKeys; i += kThreads) {
+      const int key = key_tile * kAttentionKeys + i;
+      float scale = 0.0f;
+      if (key <= last_key) {
+        const int32_t page =
+            params.block_tables[static_cast<size_t>(tile.sequence) * params.block_table_stride +
+                                (key >> params.block_shift)];
+        scale = params.key_scales[page * params.scale_page_stride + SlotOf(key)];
+      }
+      Factors()[i] = scale * params.scale;
+      Factors()[kAttentionKeys + i] = scale;
+    }
+  }
+};
+
+}  // namespace quire::kernels::cuda

@@ -1,0 +1,115 @@
+// Multi-head latent attention on the device, in the models that have it: within what bfloat16 loses
+// of the CPU's float32, the same bits in any chunk, with pages of every type, and on two ranks.
+//
+// These models have experts, too: they run without them here, so that all else is computed.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tests/golden/rank_driver.h"
+#include "tests/kernels/cuda/backend/rows.h"
+
+namespace quire::golden {
+namespace {
+
+using kernels::KvType;
+
+constexpr double kTolerance = 1.5e-2;  // of the norm of all logits, as parity_test.cc has it
+constexpr double kToleranceOfRanks = 2.0e-2;
+constexpr double kShareOfCpusLoss = 1.25;
+
+// Without its mixtures; what they would add to is there without them.
+std::unique_ptr<model::Model> OpenWithoutExperts(const std::string& name) {
+  std::unique_ptr<model::Model> model = OpenFixture(name);
+  if (model == nullptr) return nullptr;
+  const size_t removed = std::erase_if(model->program.ops, [](const kernels::Op& op) {
+    const auto* mixture = std::get_if<kernels::MoeOp>(&op);
+    EXPECT_TRUE(mixture == nullptr || mixture->accumulate);
+    return mixture != nullptr;
+  });
+  EXPECT_EQ(removed, 1u) << name;
+  return model;
+}
+
+double RelativeError(const std::vector<Row>& got, const std::vector<Row>& exact) {
+  double off = 0.0;
+  double all = 0.0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    off += SquaredNorm(Difference(got[i].logits, exact[i].logits));
+    all += SquaredNorm(exact[i].logits);
+  }
+  return std::sqrt(off / all);
+}
+
+class CudaLatentModels : public testing::TestWithParam<const char*> {
+ protected:
+  CudaLatentModels() : model_(OpenWithoutExperts(GetParam())), golden_(GoldenOf(GetParam())) {}
+  std::span<const int32_t> Tokens(size_t count) const {
+    return std::span(golden_.tokens).first(count);
+  }
+
+  std::unique_ptr<model::Model> model_;
+  Golden golden_;
+};
+
+TEST_P(CudaLatentModels, LoseWhatBfloat16LosesInAnyChunk) {
+  ASSERT_NE(model_, nullptr);
+  const auto cuda = DriveDevice(*model_);
+  const auto cpu = DriveCpu(*model_);
+  ASSERT_TRUE(cuda != nullptr && cpu != nullptr);
+  const auto tokens = Tokens(48);
+  const std::vector<Row> whole = RunAll(*cuda, tokens, 0);
+  const double error = RelativeError(whole, RunAll(*cpu, tokens, 0));
+  EXPECT_LE(error, kTolerance);
+  RecordProperty("error", std::to_string(error));
+  for (const size_t chunk : {size_t{1}, size_t{9}}) {
+    const auto few = tokens.first(20);
+    const std::vector<Row> pieces = RunAll(*cuda, few, chunk);
+    for (size_t i = 0; i < few.size(); ++i) {
+      ASSERT_EQ(pieces[i].logits, whole[i].logits) << "position " << i << " in chunks of " << chunk;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaLatentModels,
+                         testing::Values("deepseek-v2", "deepseek-v2-lite", "deepseek-v3",
+                                         "glm4-moe-lite", "gguf-deepseek2", "gguf-deepseek2-lite"),
+                         [](const testing::TestParamInfo<const char*>& info) {
+                           return TestName(info.param);
+                         });
+
+class CudaLatentPages : public testing::TestWithParam<KvType> {};
+
+TEST_P(CudaLatentPages, LoseNoMoreThanTheCpusAndBfloat16) {
+  const auto model = OpenWithoutExperts("deepseek-v2-lite");
+  ASSERT_NE(model, nullptr);
+  DriverOptions options;
+  options.kv_type = GetParam();
+  const auto cuda = DriveDevice(*model, options);
+  const auto cpu = DriveCpu(*model, options);
+  const auto float32 = DriveCpu(*model);
+  ASSERT_TRUE(cuda != nullptr && cpu != nullptr && float32 != nullptr);
+  const Golden golden = GoldenOf("deepseek-v2-lite");
+  const auto tokens = std::span(golden.tokens).first(40);
+  const std::vector<Row> exact = RunAll(*float32, tokens, 0);
+  const std::vector<Row> got = RunAll(*cuda, tokens, 0);
+  const double loss = kShareOfCpusLoss * RelativeError(RunAll(*cpu, tokens, 0), exact);
+  EXPECT_LE(RelativeError(got, exact), std::sqrt(loss * loss + kTolerance * kTolerance));
+  const std::vector<Row> one_by_one = RunAll(*cuda, tokens.first(18), 1);
+  for (size_t i = 0; i < one_by_one.size(); ++i) {
+    ASSERT_EQ(one_by_one[i].logits, got[i].logits) << "position " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaLatentPages, testing::Values(KvType::kF16, KvType::kFp8),
+                         [](const testing::TestParamInfo<KvType>& info) {
+                           return kernels::KvTypeName(info.param);
+                         });
+
+}  // namespace
+}  // namespace quire::golden
