@@ -13,11 +13,17 @@ constexpr int kHeadDim = 16;
 constexpr int kMiddle = 64;
 constexpr int kVocab = 97;
 constexpr int kTaps = 3;
+// Of latents: what does not turn of a head, what does, a latent's first part, a head's result.
+constexpr int kStill = 16;
+constexpr int kTurns = 8;
+constexpr int kRank = 24;
+constexpr int kValue = 12;
 
 }  // namespace
 
 TinyProgram::TinyProgram(uint64_t seed, int rank, int ranks, const TinyShape& shape)
     : shape_(shape), state_(seed + static_cast<uint64_t>(rank)) {
+  const bool latents = shape_.latents;
   program.family = "tiny";
   program.rank = rank;
   program.ranks = ranks;
@@ -25,12 +31,13 @@ TinyProgram::TinyProgram(uint64_t seed, int rank, int ranks, const TinyShape& sh
   program.hidden_size = kHidden;
   program.max_positions = 4096;
   program.heads = kHeads / ranks;
-  program.kv_heads = kKvHeads / ranks;
-  program.head_dim = kHeadDim;
+  program.kv_heads = latents ? 1 : kKvHeads / ranks;
+  program.head_dim = latents ? kRank + kTurns : kHeadDim;
+  program.latents = latents;
   kernels::Rope rope;
-  rope.rotary_dim = kHeadDim;
-  for (int i = 0; i < kHeadDim / 2; ++i) {
-    rope.inverse_frequency.push_back(std::pow(10000.0, -2.0 * i / kHeadDim));
+  rope.rotary_dim = latents ? kTurns : kHeadDim;
+  for (int i = 0; i < rope.rotary_dim / 2; ++i) {
+    rope.inverse_frequency.push_back(std::pow(10000.0, -2.0 * i / rope.rotary_dim));
   }
   program.ropes.push_back(rope);
 
@@ -43,7 +50,7 @@ TinyProgram::TinyProgram(uint64_t seed, int rank, int ranks, const TinyShape& sh
   program.ops.push_back(embed);
   AddSum(hidden);
   const int kWindows[] = {0, 24, 24, 0};
-  for (int layer = 0; layer < 4; ++layer) AddLayer(layer, kWindows[layer], hidden);
+  for (int layer = 0; layer < 4; ++layer) AddLayer(layer, latents ? 0 : kWindows[layer], hidden);
 
   kernels::NormOp norm;
   norm.weight = AddWeight(1, kHidden, 0.1f, 1.0f);
@@ -119,6 +126,10 @@ void TinyProgram::AddAttention(int layer, int window, kernels::BufferId hidden) 
   append.kv_heads = program.kv_heads;
   append.head_dim = kHeadDim;
   append.rope = 0;
+  const int width = (program.heads + 2 * program.kv_heads) * kHeadDim;
+  append.qkv = AddBuffer(width);
+  program.ops.push_back(Linear(normed, width, append.qkv));
+  program.ops.push_back(append);
   kernels::AttentionOp attention;
   attention.layer = layer;
   attention.heads = program.heads;
@@ -142,6 +153,45 @@ void TinyProgram::AddAttention(int layer, int window, kernels::BufferId hidden) 
     program.ops.push_back(kernels::GateOp{attention.out, gate, attention.out});
   }
   AddLinear(attention.out, hidden, true);
+}
+
+void TinyProgram::AddLatents(int layer, kernels::BufferId hidden) {
+  const kernels::BufferId normed = AddNorm(hidden);
+  const int heads = program.heads;
+  const auto of_heads = [&](kernels::BufferId in, int rows, int cols, int out_dim) {
+    kernels::HeadLinearOp op;
+    for (int head = 0; head < heads; ++head) {
+      op.weights.push_back(AddWeight(rows, cols, 2.0f / std::sqrt(static_cast<float>(cols)), 0.0f));
+    }
+    op.in = in;
+    op.out = AddBuffer(heads * out_dim);
+    program.ops.push_back(op);
+    return op.out;
+  };
+  kernels::LatentAppendOp append;
+  append.layer = layer;
+  append.heads = heads;
+  append.query_dim = kStill + kTurns;
+  append.rank = kRank;
+  append.rope_dim = kTurns;
+  append.norm = AddWeight(1, kRank, 0.1f, 1.0f);
+  append.rope = 0;
+  append.pairs = true;
+  append.queries = AddBuffer(heads * append.query_dim);
+  append.latents = AddBuffer(kRank + kTurns);
+  AddLinear(normed, append.queries);
+  AddLinear(normed, append.latents);
+  program.ops.push_back(append);
+  kernels::LatentAttentionOp attention;
+  attention.queries = of_heads(append.queries, kRank, kStill, kRank + kTurns);
+  attention.out = AddBuffer(heads * kRank);
+  attention.layer = layer;
+  attention.heads = heads;
+  attention.rank = kRank;
+  attention.rope_dim = kTurns;
+  attention.scale = 1.0f / std::sqrt(static_cast<float>(append.query_dim));
+  program.ops.push_back(attention);
+  AddLinear(of_heads(attention.out, kValue, kRank, kValue), hidden, true);
 }
 
 void TinyProgram::AddDelta(kernels::BufferId hidden) {
@@ -198,7 +248,9 @@ void TinyProgram::AddLayer(int layer, int window, kernels::BufferId hidden) {
   using Activation = kernels::LinearOp::Activation;
   const bool recurs = shape_.hybrid && window > 0;
   program.layer_windows.push_back(recurs ? kernels::kNoKeys : window);
-  if (!recurs) {
+  if (shape_.latents) {
+    AddLatents(layer, hidden);
+  } else if (!recurs) {
     AddAttention(layer, window, hidden);
   } else if (program.states.empty()) {
     AddDelta(hidden);

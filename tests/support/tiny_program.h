@@ -18,6 +18,8 @@ struct TinyShape {
   // Recurrent layers, of the gated delta rule and of a short convolution, are in the place of the
   // sliding ones, and attention has a gate.
   bool hybrid = false;
+  // All four layers have latent attention in the place of the other.
+  bool latents = false;
 };
 
 // Two full-attention and two sliding layers (window 24), grouped queries, tied head, 97 tokens. Of
@@ -42,6 +44,7 @@ struct TinyProgram {
   void AddDelta(kernels::BufferId hidden);
   void AddConvolution(kernels::BufferId hidden);
   void AddSum(kernels::BufferId buffer);
+  void AddLatents(int layer, kernels::BufferId hidden);
   void AddExperts(kernels::BufferId in, kernels::BufferId hidden);
 
   const TinyShape shape_;

@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <span>
+#include <sstream>
 #include <string>
 #include <variant>
 #include <vector>
@@ -79,6 +82,75 @@ TEST_P(CudaLatentModels, LoseWhatBfloat16LosesInAnyChunk) {
 INSTANTIATE_TEST_SUITE_P(Models, CudaLatentModels,
                          testing::Values("deepseek-v2", "deepseek-v2-lite", "deepseek-v3",
                                          "glm4-moe-lite", "gguf-deepseek2", "gguf-deepseek2-lite"),
+                         [](const testing::TestParamInfo<const char*>& info) {
+                           return TestName(info.param);
+                         });
+
+// Two ranks, each with its heads and all latents, of the first layer alone, which is dense.
+class CudaLatentRanks : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const std::filesystem::path from =
+        SourceFolder() + "/tests/golden/models/" + std::string(GetParam());
+    folder_ =
+        std::filesystem::path(testing::TempDir()) / ("latent_ranks_" + from.filename().string());
+    std::filesystem::create_directories(folder_);
+    for (const auto& entry : std::filesystem::directory_iterator(from)) {
+      std::filesystem::copy(entry.path(), folder_ / entry.path().filename(),
+                            std::filesystem::copy_options::overwrite_existing);
+    }
+    std::ifstream config(from / "config.json");
+    std::stringstream text;
+    text << config.rdbuf();
+    std::string changed = text.str();
+    const std::string layers = "\"num_hidden_layers\": 2";
+    ASSERT_NE(changed.find(layers), std::string::npos);
+    changed.replace(changed.find(layers), layers.size(), "\"num_hidden_layers\": 1");
+    std::ofstream(folder_ / "config.json", std::ios::trunc) << changed;
+    model::LoadOptions options;
+    options.with_text = false;
+    auto model = model::LoadModel(folder_.string(), options);
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::unique_ptr<RankDriver> DriveRanks(int ranks) {
+    RankDriver::Options options;
+    options.ranks = ranks;
+    options.sequences = 2;
+    options.make_backend = MakeDeviceBackend;
+    std::string error;
+    auto driver = RankDriver::Make(*model_, options, error);
+    EXPECT_NE(driver, nullptr) << error;
+    return driver;
+  }
+
+  std::filesystem::path folder_;
+  std::unique_ptr<model::Model> model_;
+};
+
+TEST_P(CudaLatentRanks, ComputeWhatOneDoesInAnyBatch) {
+  const Golden golden = GoldenOf(GetParam());
+  const auto tokens = std::span(golden.tokens).first(24);
+  const auto one = DriveRanks(1);
+  const auto two = DriveRanks(2);
+  ASSERT_TRUE(one != nullptr && two != nullptr);
+  const std::vector<Row> whole = two->Step({{0, 0, tokens}});
+  EXPECT_LE(RelativeError(whole, one->Step({{0, 0, tokens}})), kToleranceOfRanks);
+  const std::vector<int32_t> others(tokens.rbegin(), tokens.rend());
+  for (size_t begin = 0; begin < tokens.size(); begin += 8) {
+    const std::vector<Row> rows =
+        two->Step({{1, static_cast<int>(begin), std::span<const int32_t>(others).subspan(begin, 8)},
+                   {0, static_cast<int>(begin), tokens.subspan(begin, 8)}});
+    for (size_t i = 0; i < 8; ++i) {
+      ASSERT_EQ(rows[8 + i].logits, whole[begin + i].logits) << "position " << begin + i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaLatentRanks,
+                         testing::Values("deepseek-v2", "deepseek-v2-lite"),
                          [](const testing::TestParamInfo<const char*>& info) {
                            return TestName(info.param);
                          });

@@ -50,7 +50,8 @@ StepBed::StepBed(const BedOptions& options, std::unique_ptr<emulate::EmulatedRun
     Rank& one = ranks_.emplace_back();
     one.model = std::make_unique<quire::test::TinyProgram>(
         5, rank, options.ranks,
-        quire::test::TinyShape{.experts = options.experts, .hybrid = options.hybrid});
+        quire::test::TinyShape{
+            .experts = options.experts, .hybrid = options.hybrid, .latents = options.latents});
     auto device = rank == 0 ? std::move(runtime) : nullptr;
     if (device == nullptr) {
       device = std::make_unique<emulate::EmulatedRuntime>(static_cast<uint64_t>(3 + rank),

@@ -50,6 +50,7 @@ struct BedOptions {
   int64_t capture_wait_micros = 0;
   std::shared_ptr<const cublaslt::Library> cublaslt = nullptr;
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = nullptr;  // of rank 0
+  bool latents = false;  // the model's attention is over latents
 };
 
 class StepBed {

@@ -50,5 +50,12 @@ TEST(CudaChainTest, StepsOfHybridsAreCleanAndGiveTheSameBits) {
   ExpectCleanSteps(options);
 }
 
+TEST(CudaChainTest, StepsOfLatentAttentionAreCleanAndGiveTheSameBits) {
+  BedOptions options;
+  options.latents = true;
+  options.pages = 16;
+  ExpectCleanSteps(options);
+}
+
 }  // namespace
 }  // namespace quire::kernels::cuda::test
