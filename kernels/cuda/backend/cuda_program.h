@@ -132,6 +132,7 @@ class CudaProgram final : public LoadedProgram {
   void Do(const LatentAppendStep& step);
   void Do(const HeadLinearStep& step);
   void Do(const LatentAttentionStep& step);
+  void Do(const HeadSquaresOp& op);  // cuda_program_run.cc
 
   // Keeps the first error.
   void Check(const runtime::Error& error) {

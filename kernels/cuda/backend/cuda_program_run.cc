@@ -7,6 +7,7 @@
 #include "kernels/cuda/ops/attention/attention.h"
 #include "kernels/cuda/ops/attention/rope_append.h"
 #include "kernels/cuda/ops/embedding/embedding.h"
+#include "kernels/cuda/ops/norm/head_squares.h"
 #include "kernels/cuda/ops/norm/layer_norm.h"
 #include "kernels/cuda/ops/norm/rms_norm.h"
 #include "kernels/cuda/ops/rows/activation.h"
@@ -44,8 +45,9 @@ Params CudaProgram::NormParams(const NormStep& step) const {
     if (step.copy != kNoId) params.out.float32 = Floats(step.copy);
   }
   params.out.accumulate = step.accumulate;
-  params.rows = RowsOf(step.in);
-  params.width = lowered_.buffers[step.in].width;
+  params.out.scale = step.scale;
+  params.rows = RowsOf(step.in) * step.pieces;
+  params.width = lowered_.buffers[step.in].width / step.pieces;
   params.epsilon = step.epsilon;
   params.weight_offset = step.weight_offset;
   return params;
@@ -54,7 +56,7 @@ Params CudaProgram::NormParams(const NormStep& step) const {
 void CudaProgram::Do(const NormStep& step) {
   if (step.kind == NormOp::Kind::kRms) {
     auto params = NormParams<RmsNormParams>(step);
-    params.mean_width = step.width;
+    params.mean_width = step.width / step.pieces;
     Check(LaunchRmsNorm(runtime_, stream_, params));
     return;
   }
@@ -137,14 +139,34 @@ void CudaProgram::Do(const RopeStep& step) {
     params.angles = angles_[static_cast<size_t>(op.rope)].table;
     params.rotary_dim = angles_[static_cast<size_t>(op.rope)].rotary_dim;
   }
+  params.norm = op.norm;
   params.q_norm = weights_.At(op.q_norm).floats();
   params.k_norm = weights_.At(op.k_norm).floats();
+  if (op.norm == HeadNorm::kWhole) {
+    params.squares = Floats(op.squares);
+    params.squares_stride = lowered_.buffers[op.squares].width;
+    params.q_elements = op.norm_heads * op.head_dim;
+    params.k_elements = op.norm_kv_heads * op.head_dim;
+  }
+  params.growth = op.growth;
   params.epsilon = op.norm_epsilon;
   params.weight_offset = op.norm_weight_offset;
   SetPages(op.layer, params);
   params.heads = op.heads;
   params.kv_heads = op.kv_heads;
   Check(LaunchRopeAppend(runtime_, stream_, op.head_dim, params));
+}
+
+void CudaProgram::Do(const HeadSquaresOp& op) {
+  HeadSquaresParams params;
+  params.qkv = Floats(op.qkv);
+  params.out = Floats(op.out);
+  params.tokens = step_.shape.tokens;
+  params.stride = lowered_.buffers[op.qkv].width;
+  params.q_width = params.k_first = op.heads * op.head_dim;
+  params.k_width = op.keys ? op.kv_heads * op.head_dim : 0;
+  params.out_stride = lowered_.buffers[op.out].width;
+  Check(LaunchHeadSquares(runtime_, stream_, params));
 }
 
 void CudaProgram::Do(const AttentionOp& op) {

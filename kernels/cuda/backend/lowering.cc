@@ -72,6 +72,10 @@ class Lowering {
     if (op.accumulate) Float(op.out);
   }
   void MarkFloats(const RopeAppendOp& op) { Float(op.qkv); }
+  void MarkFloats(const HeadSquaresOp& op) {
+    Float(op.qkv);
+    Float(op.out);
+  }
   void MarkFloats(const LatentAppendOp& op) {
     Float(op.queries);
     Float(op.latents);
@@ -121,15 +125,13 @@ class Lowering {
     if (width % 8 != 0 && op.kind != NormOp::Kind::kRms) {
       return Fail("a layer norm of rows that are no multiple of 8");
     }
-    if (op.pieces != 1 || op.scale != 1.0f) {
-      return Fail(
-          "norms of pieces, or with a scale, have no kernel on this device yet; use "
-          "--device cpu");
+    if (op.pieces > 1 && width % (8 * op.pieces) != 0) {
+      return Fail("pieces of a norm that are no multiple of 8");
     }
     Fresh(op.in);
     Written(op.out);
     Emit(NormStep{op.kind, op.weight, op.bias, op.epsilon, op.weight_offset, op.accumulate, false,
-                  op.in, op.out, width});
+                  op.in, op.out, width, op.pieces, op.scale});
     norms_[op.out] = static_cast<int>(lowered_.steps.size()) - 1;
   }
 
@@ -164,8 +166,9 @@ class Lowering {
     Fail("gates of layers have no kernel on this device yet; use --device cpu");
   }
 
-  void Take(const HeadSquaresOp&) {
-    Fail("a norm of all heads together has no kernel on this device yet; use --device cpu");
+  void Take(const HeadSquaresOp& op) {
+    Written(op.out);
+    Emit(op);
   }
 
   void Take(const RopeAppendOp& op) {
@@ -173,16 +176,8 @@ class Lowering {
       return Fail(
           "layers that read another's keys have no kernel on this device yet; use --device cpu");
     }
-    if (op.norm == HeadNorm::kLayer) {
-      return Fail("layer norms of heads have no kernel on this device yet; use --device cpu");
-    }
     if (op.v_norm)
       return Fail("norms of values have no kernel on this device yet; use --device cpu");
-    if (op.growth.rate != 0.0f) {
-      return Fail(
-          "queries that grow with their position have no kernel on this device yet; use --device "
-          "cpu");
-    }
     UseVector(op.q_norm);
     UseVector(op.k_norm);
     if (op.heads > kMaxHeadsPerKvHead * op.kv_heads) {

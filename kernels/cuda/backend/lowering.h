@@ -55,7 +55,9 @@ struct NormStep {
   bool half = false;  // out is float16
   BufferId in = kNoId;
   BufferId out = kNoId;
-  int width = 0;          // of the step program's rows
+  int width = 0;  // of the step program's rows
+  int pieces = 1;
+  float scale = 1.0f;
   BufferId copy = kNoId;  // the same rows in float32, for a router
 };
 
@@ -113,7 +115,7 @@ using RecurrentStep = std::variant<CausalConvOp, RecurrenceOp, GatedNormOp, Gate
 using DeviceStep =
     std::variant<EmbedStep, NormStep, RoundStep, ProductStep, ActivationStep, RopeStep, AttentionOp,
                  GatherStep, LogitsOp, SampleOp, SumStep, MoeStep, RecurrentStep, LatentAppendStep,
-                 HeadLinearStep, LatentAttentionStep>;
+                 HeadLinearStep, LatentAttentionStep, HeadSquaresOp>;
 
 // How ops use a weight, which decides how it is kept.
 struct WeightRole {

@@ -10,9 +10,13 @@
 #include "kernels/cuda/ops/attention/rope_append.h"
 #include "kernels/cuda/ops/embedding/embedding.h"
 #include "kernels/cuda/ops/gemm/gemm.h"
+#include "kernels/cuda/ops/latent/head_linear.h"
+#include "kernels/cuda/ops/latent/latent_append.h"
+#include "kernels/cuda/ops/latent/latent_attention.h"
 #include "kernels/cuda/ops/moe/combine.h"
 #include "kernels/cuda/ops/moe/grouped_product.h"
 #include "kernels/cuda/ops/moe/route.h"
+#include "kernels/cuda/ops/norm/head_squares.h"
 #include "kernels/cuda/ops/norm/layer_norm.h"
 #include "kernels/cuda/ops/norm/rms_norm.h"
 #include "kernels/cuda/ops/recurrent/causal_conv.h"
@@ -134,6 +138,37 @@ void LaunchAttentions(CensusRuntime& device) {
   }
 }
 
+void LaunchLatents(CensusRuntime& device) {
+  for (const KvType type : kPageTypes) {
+    LatentAppendParams append;
+    append.type = type;
+    append.tokens = append.heads = 1;
+    append.query_dim = append.rank = append.rope_dim = 64;
+    append.token_stride = 128;
+    EXPECT_EQ(LaunchLatentAppend(device, device.stream, append), "");
+    for (const int rank : {64, 72, 512}) {
+      for (const int heads : {16, 128}) {
+        LatentPlan plan;
+        plan.tile_count = 1;
+        LatentAttentionParams params;
+        params.type = type;
+        params.heads = heads;
+        params.rank = rank;
+        params.head_dim = rank + 64;
+        params.token_stride = rank + 72;
+        params.token_stride -= params.token_stride % 16;
+        EXPECT_EQ(LaunchLatentAttention(device, device.stream, plan, params), "") << rank;
+      }
+    }
+  }
+  for (const int tokens : {1, 9, 33, 2048}) {
+    HeadLinearParams params;
+    params.tokens = tokens;
+    params.heads = params.n = params.k = params.in_dim = 8;
+    EXPECT_EQ(LaunchHeadLinear(device, device.stream, params), "") << tokens;
+  }
+}
+
 void LaunchSamples(CensusRuntime& device) {
   for (const int vocabulary : {1, 32'000, 49'152, 128'256, 262'144}) {
     for (const bool plain : {false, true}) {
@@ -191,6 +226,9 @@ void LaunchRowOps(CensusRuntime& device) {
       EXPECT_EQ(LaunchRankSum(device, device.stream, {nullptr, nullptr, 8, count}), "");
     }
   }
+  HeadSquaresParams squares;
+  squares.tokens = 1;
+  EXPECT_EQ(LaunchHeadSquares(device, device.stream, squares), "");
   StepBeginParams begin;
   begin.token_count = 1;
   EXPECT_EQ(LaunchStepBegin(device, device.stream, begin), "");
@@ -277,6 +315,7 @@ TEST(CudaSharedMemory, EveryKernelFitsEveryDeviceThatIsServed) {
     LaunchProducts(device);
     LaunchProductsOfCodes(device);
     LaunchAttentions(device);
+    LaunchLatents(device);
     LaunchSamples(device);
     LaunchRowOps(device);
     LaunchExperts(device);

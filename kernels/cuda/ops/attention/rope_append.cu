@@ -4,6 +4,7 @@
 #include "kernels/cuda/ops/fp8.h"
 #include "kernels/cuda/ops/rows/float_rows.h"
 #include "kernels/kv_fp8.h"
+#include "kernels/sampling/arithmetic.h"
 
 namespace quire::kernels::cuda {
 
@@ -47,20 +48,44 @@ template <int kHeadDim>
 struct HeadLanes {
   static constexpr int kLanes = kHeadDim / 8;
 
-  // x / sqrt(mean x² + epsilon) · (weight + offset); a lane's squares in order, then halves.
-  QUIRE_DEVICE static void Normalise(const RopeAppendParams& params, const float* weight,
-                                     Eight& e) {
-    if (params.q_norm == nullptr && params.k_norm == nullptr) return;
+  // A lane's own part in order, then halves.
+  QUIRE_DEVICE static float SumOfHead(float sum) {
+#pragma unroll
+    for (int mask = kLanes / 2; mask > 0; mask /= 2) sum = sum + ShuffleXor(sum, mask);
+    return sum;
+  }
+  QUIRE_DEVICE static float SumOfSquares(const Eight& e) {
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum = Fma(e.x[i], e.x[i], sum);
+    return SumOfHead(sum);
+  }
+
+  // Takes the mean from the head's elements; those behind its dimension stay zeros.
+  QUIRE_DEVICE static void Centre(const RopeAppendParams& params, Eight& e) {
+    float sum = 0.0f;
 #pragma unroll
-    for (int mask = kLanes / 2; mask > 0; mask /= 2) sum = sum + ShuffleXor(sum, mask);
-    // Heads of q, k and v may share a warp, and a load takes all of its lanes.
+    for (int i = 0; i < 8; ++i) sum = sum + e.x[i];
+    const float mean = SumOfHead(sum) / static_cast<float>(params.head_dim);
+    if (Lane() % kLanes >= params.head_dim / 8) return;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) e.x[i] = e.x[i] - mean;
+  }
+
+  // x / sqrt(mean x² + epsilon) · (weight + offset); `whole`: the mean over all heads, of kWhole.
+  QUIRE_DEVICE static void Normalise(const RopeAppendParams& params, const float* weight,
+                                     float whole, Eight& e) {
+    if (params.q_norm == nullptr && params.k_norm == nullptr) return;
+    // Heads of q, k and v may share a warp, and a sum or a load takes all of its lanes.
     const int eights = weight != nullptr ? params.head_dim / 8 : 0;
+    Eight x = e;
+    if (params.norm == HeadNorm::kLayer) Centre(params, x);
+    const float own = SumOfSquares(x) / static_cast<float>(params.head_dim);
     const Eight w = LoadEight(weight, Lane() % kLanes, eights);
     if (Lane() % kLanes >= eights) return;
-    const float factor = 1.0f / Sqrt(sum / static_cast<float>(params.head_dim) + params.epsilon);
+    e = x;
+    const float mean = params.norm == HeadNorm::kWhole ? whole : own;
+    const float factor = 1.0f / Sqrt(mean + params.epsilon);
 #pragma unroll
     for (int i = 0; i < 8; ++i) e.x[i] = e.x[i] * factor * (w.x[i] + params.weight_offset);
   }
@@ -105,6 +130,21 @@ struct HeadLanes {
   }
 };
 
+// The weights of head `head` of q, or of k behind those; null where they have none, and for v.
+QUIRE_DEVICE const float* NormWeights(const RopeAppendParams& params, int head) {
+  const bool key = head >= params.heads;
+  const float* weight = key ? params.k_norm : params.q_norm;
+  if (weight == nullptr || head >= params.heads + params.kv_heads) return nullptr;
+  const int own = params.norm == HeadNorm::kRms ? 0 : key ? head - params.heads : head;
+  return weight + static_cast<size_t>(own) * params.head_dim;
+}
+
+QUIRE_DEVICE float GrowthAt(const QueryGrowth& growth, int position) {
+  if (growth.rate == 0.0f) return 1.0f;
+  const int steps = (position + growth.offset) / growth.interval;
+  return 1.0f + growth.rate * static_cast<float>(sampling::Log(1.0 + steps));
+}
+
 template <KvType kType>
 QUIRE_DEVICE void StoreInPage(const EightPlace& to, const Eight& e, const Fp8Scale& scale) {
   if constexpr (kType == KvType::kFp8) {
@@ -140,13 +180,21 @@ QUIRE_DEVICE void RopeAppend(const RopeAppendParams& params) {
       page * params.page_stride + static_cast<int64_t>(slot) * params.token_stride + element;
   const int turned = params.heads + params.kv_heads;
   const int all = turned + params.kv_heads;
+  const float growth = GrowthAt(params.growth, position);
+  float whole_q = 0.0f;  // means over all heads
+  float whole_k = 0.0f;
+  if (params.norm == HeadNorm::kWhole) {
+    const float* squares = params.squares + static_cast<size_t>(token) * params.squares_stride;
+    whole_q = squares[0] / static_cast<float>(params.q_elements);
+    whole_k = squares[1] / static_cast<float>(params.k_elements);
+  }
   for (int first = 0; first < all; first += kHeadsPerRound) {
     const int head = first + ThreadIndex() / Lanes::kLanes;
     const int eights = head < all ? params.head_dim / 8 : 0;
     const Eight raw =
         LoadEight(row + static_cast<size_t>(head) * params.head_dim, element / 8, eights);
     Eight e = raw;
-    Lanes::Normalise(params, head < params.heads ? params.q_norm : params.k_norm, e);
+    Lanes::Normalise(params, NormWeights(params, head), head < params.heads ? whole_q : whole_k, e);
     Lanes::Rotate(half, cosine, sine, e);
     const bool is_value = head >= turned;
     if (is_value) e = raw;
@@ -154,6 +202,8 @@ QUIRE_DEVICE void RopeAppend(const RopeAppendParams& params) {
     if constexpr (kType == KvType::kFp8) scale = Lanes::ScaleOf(e);
     if (element / 8 >= eights) continue;
     if (head < params.heads) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) e.x[i] = e.x[i] * growth;
       Store16(q + head * params.head_dim, PackBf16(e));
       continue;
     }
@@ -235,6 +285,7 @@ runtime::Error LaunchRopeAppend(runtime::Runtime& runtime, runtime::StreamId str
            " elements apart for heads of " + std::to_string(head_dim) +
            ": a multiple of 8 is needed";
   }
+  if (params.growth.interval < 1) return "rope_append: queries grow at an interval of at least 1";
   if (params.tokens <= 0) return {};
   params.head_dim = head_dim;
   return runtime.Launch(stream, KernelFor(params.type, head_dim),

@@ -2,16 +2,17 @@
 #pragma once
 
 #include "kernels/cuda/runtime/runtime.h"
+#include "kernels/head_rules.h"
 #include "kernels/kv_layout.h"
 
 namespace quire::kernels::cuda {
 
-// qkv: float32 [tokens][stride], heads in the order q, k, v. q is normalised (RMS over head_dim,
-// when q_norm is given), rotated and rounded to bfloat16; k likewise into its page; v into its page
-// as it is. Pages get both rounded once to their type; those of fp8 codes and scales as
-// kernels/kv_fp8.h has them. Angles: for position p, cosines at [2 · half · p + i] and sines at [2
-// · half · p + half + i] of the pair (i, i + half), half = rotary_dim / 2; elements behind
-// rotary_dim stay.
+// qkv: float32 [tokens][stride], heads in the order q, k, v. q is normalised (as `norm` says, when
+// q_norm is given), rotated, multiplied by its growth and rounded to bfloat16; k likewise, without
+// growth, into its page; v into its page as it is. Pages get both rounded once to their type; those
+// of fp8 codes and scales as kernels/kv_fp8.h has them. Angles: for position p, cosines at [2 ·
+// half · p + i] and sines at [2 · half · p + half + i] of the pair (i, i + half), half = rotary_dim
+// / 2; elements behind rotary_dim stay.
 struct RopeAppendParams {
   const float* qkv = nullptr;
   uint16_t* q = nullptr;  // [tokens][heads · head_dim]
@@ -20,9 +21,16 @@ struct RopeAppendParams {
   const int32_t* positions = nullptr;  // [tokens]
   const int32_t* pages = nullptr;      // [tokens] the page of each token's position
   const float* angles = nullptr;
-  int rotary_dim = 0;             // a multiple of 8, or 0: no rotation
-  const float* q_norm = nullptr;  // [head_dim] or null
+  int rotary_dim = 0;  // a multiple of 8, or 0: no rotation
+  HeadNorm norm = HeadNorm::kRms;
+  const float* q_norm = nullptr;  // [head_dim], else [heads · head_dim]; or null
   const float* k_norm = nullptr;
+  // kWhole: [tokens][squares_stride], Σ q² and Σ k² over q_elements and k_elements.
+  const float* squares = nullptr;
+  int squares_stride = 0;
+  int q_elements = 0;
+  int k_elements = 0;
+  QueryGrowth growth;
   float epsilon = 1e-6f;
   float weight_offset = 0.0f;
   // As in AttentionParams.

@@ -92,6 +92,8 @@ QUIRE_DEVICE Vector16 PackFiniteF16(const Eight& e) {
 // Eight `v` of the row that begins at element `row`, as StoreEight is called.
 QUIRE_DEVICE void StoreRow(const RowsOut& out, size_t row, int v, int count, Eight e) {
   if (out.narrow != nullptr) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) e.x[i] = e.x[i] * out.scale;
     if (v < count) Store16(out.narrow + row + 8 * v, out.half ? PackFiniteF16(e) : PackBf16(e));
     if (out.float32 == nullptr) return;
   }
@@ -100,6 +102,8 @@ QUIRE_DEVICE void StoreRow(const RowsOut& out, size_t row, int v, int count, Eig
 #pragma unroll
     for (int i = 0; i < 8; ++i) e.x[i] = there.x[i] + e.x[i];
   }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) e.x[i] = e.x[i] * out.scale;
   StoreEight(out.float32 + row, v, count, e);
 }
 

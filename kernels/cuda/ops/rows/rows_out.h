@@ -12,6 +12,7 @@ struct RowsOut {
   bool half = false;           // float16
   float* float32 = nullptr;
   bool accumulate = false;  // float32 += rows
+  float scale = 1.0f;       // times the rows, or the sum
 };
 
 }  // namespace quire::kernels::cuda
