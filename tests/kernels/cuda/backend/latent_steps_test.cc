@@ -46,6 +46,37 @@ TEST(CudaLatentSteps, GraphsAndStepsInFlightChangeNoBit) {
   }
 }
 
+// Notes what is launched.
+class NotingRuntime : public EmulatedRuntime {
+ public:
+  NotingRuntime() : EmulatedRuntime(1, Checks::kNone) {}
+  Error Launch(StreamId stream, const runtime::KernelHandle& kernel,
+               const runtime::LaunchShape& shape) override {
+    names.emplace_back(kernel.name);
+    return EmulatedRuntime::Launch(stream, kernel, shape);
+  }
+  std::vector<std::string> names;
+};
+
+// Two norms, products of queries, latents, output, gate and down, the append, the products of heads
+// on both sides of attention, the gate: a product of heads is one launch, whatever their number.
+TEST(CudaLatentSteps, ALayerTakesTwelveLaunches) {
+  BedOptions options = Latents();
+  options.start.graphs = false;
+  auto runtime = std::make_unique<NotingRuntime>();
+  NotingRuntime& noted = *runtime;
+  StepBed bed(options, std::move(runtime));
+  bed.Serve(RandomSequences(1, 4, 3), 2, {});
+  std::vector<size_t> appends;
+  for (size_t i = 0; i < noted.names.size(); ++i) {
+    if (noted.names[i] == "latent_append") appends.push_back(i);
+  }
+  ASSERT_EQ(appends.size(), 8u);  // two steps of four layers
+  for (const size_t layer : {1, 2, 3, 5, 6, 7}) {
+    EXPECT_EQ(appends[layer] - appends[layer - 1], 12u);
+  }
+}
+
 // From the first span of 512 keys into the second.
 TEST(CudaLatentSteps, LongContextsAreReplayed) {
   BedOptions options = Latents();

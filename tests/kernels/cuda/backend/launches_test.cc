@@ -92,8 +92,9 @@ TEST(CudaLaunchesTest, OfALayerAreAsManyAsRecorded) {
     std::vector<size_t> appends;
     std::string all;
     for (size_t i = 0; i < names.size(); ++i) {
-      const bool marks =
-          names[i].rfind("rope_append", 0) == 0 || names[i].rfind("causal_conv", 0) == 0;
+      const bool marks = names[i].rfind("rope_append", 0) == 0 ||
+                         names[i].rfind("latent_append", 0) == 0 ||
+                         names[i].rfind("causal_conv", 0) == 0;
       if (marks) appends.push_back(i);
       all += " " + names[i];
     }
