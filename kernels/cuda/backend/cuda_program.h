@@ -125,15 +125,13 @@ class CudaProgram final : public LoadedProgram {
   void Do(const LogitsOp& op);
   void Do(const SampleOp& op);
   void Do(const SumStep& step);
+  void Do(const HeadSquaresOp& op);
   void Do(const MoeStep& step);  // cuda_program_moe.cc
   void RunMixture(const MoeOp& op, int begin, int tokens, int tile_rows);
-  void Do(const RecurrentStep& step);  // recurrent_steps.cc
-  // latent_steps.cc
-  void Do(const LatentAppendStep& step);
+  void Do(const RecurrentStep& step);     // recurrent_steps.cc
+  void Do(const LatentAppendStep& step);  // latent_steps.cc
   void Do(const HeadLinearStep& step);
   void Do(const LatentAttentionStep& step);
-  void Do(const HeadSquaresOp& op);  // cuda_program_run.cc
-
   // Keeps the first error.
   void Check(const runtime::Error& error) {
     if (error_.empty() && !error.empty()) error_ = error;
@@ -152,7 +150,6 @@ class CudaProgram final : public LoadedProgram {
   const T* Input(int64_t place) const {
     return reinterpret_cast<const T*>(inputs_ + place);
   }
-
   runtime::Runtime& runtime_;
   DeviceHeap heap_;
   const DeviceProgram lowered_;

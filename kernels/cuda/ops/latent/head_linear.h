@@ -1,8 +1,8 @@
 // A product of its own for each head, all heads in one launch.
 //
 // out[t][h] = W_h · x[t][h], and behind it the elements of x[t][h] that W_h has no columns for, as
-// they are. The sum of an element is that of ops/gemm with the same K: one chain of products in the
-// order of k, which is all of it below kMostHeadColumns, so its bits depend on K alone.
+// they are. An element has the sum that ops/gemm computes with the same K: up to kMostHeadColumns
+// one chain of products in the order of k, so its bits depend on K alone.
 #pragma once
 
 #include "kernels/cuda/runtime/runtime.h"

@@ -4,8 +4,8 @@
 // out[t, h] = softmax(scale · q[t, h] · Lᵀ, causal) · the first rank columns of L. A tile's rows
 // are its queries with all of their heads; a block takes 16 or 64 of them, which read each tile of
 // 64 latents once, from one place in shared memory, as keys and as values. Tiles, spans of 512
-// keys, their merge and the order of every sum are those of ops/attention, so a row's bits depend
-// on its position and the latents alone, and on no form of block.
+// keys, their merge and the order of every sum follow ops/attention, so a row's bits depend on its
+// position and the latents alone, and on no form of block.
 //
 // Products are in bfloat16, or float16 for pages of float16; a token's scale of fp8 multiplies its
 // scores and its weight.
@@ -15,8 +15,8 @@
 
 namespace quire::kernels::cuda {
 
-// Pages, tables, sequences and tiles as there; `keys` and `key_scales` are those of latents,
-// `head_dim` is rank + rope_dim, `kv_heads`, `window` and `softcap` are left out.
+// Pages, tables, sequences and tiles as there. `keys` and `key_scales` point to latents and their
+// scales, `head_dim` is rank + rope_dim; `kv_heads`, `window` and `softcap` are left out.
 struct LatentAttentionParams : AttentionParams {
   int rank = 0;
   bool half = false;  // out is float16, else bfloat16

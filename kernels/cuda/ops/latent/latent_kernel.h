@@ -146,8 +146,8 @@ QUIRE_DEVICE void LatentAttention(const LatentAttentionParams& params) {
   block.WriteRows();
 }
 
-// Narrow latents are those of tests; wide ones have sixteen rows, or sixty-four where a block's
-// shared memory has room for their queries.
+// Tests have narrow latents, published models wide ones: these have sixteen rows, or sixty-four
+// where a block's shared memory has room for their queries.
 template <KvType kType>
 using NarrowLatents = LatentBlock<128, 64, 1, 4, kType>;
 template <KvType kType>
