@@ -16,8 +16,6 @@ struct OneAnswerSetup {
   uint64_t seed = 23;   // of the requests
   int least_found = 5;  // requests that the prefix cache had all, some and nothing of, at least
   bool resume_everywhere = true;  // from every position of every answer; else from one of each
-  // Leaves out of a family's program what the device does not compute.
-  void (*change)(kernels::StepProgram& program) = nullptr;
 };
 OneAnswerSetup MakeOneAnswerSetup();
 

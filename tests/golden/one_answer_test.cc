@@ -261,7 +261,6 @@ TEST_P(OneAnswerTest, HowEverTheWorkIsCut) {
   const auto model = model::LoadModel(path, {.with_text = false});
   ASSERT_TRUE(model.ok()) << model.status();
   const OneAnswerSetup setup = MakeOneAnswerSetup();
-  if (setup.change != nullptr) setup.change((*model)->program);
   Device two(**model, 2);
   Device one(**model, 1);
   std::mt19937_64 rng(setup.seed);

@@ -126,10 +126,6 @@ void TinyProgram::AddAttention(int layer, int window, kernels::BufferId hidden) 
   append.kv_heads = program.kv_heads;
   append.head_dim = kHeadDim;
   append.rope = 0;
-  const int width = (program.heads + 2 * program.kv_heads) * kHeadDim;
-  append.qkv = AddBuffer(width);
-  program.ops.push_back(Linear(normed, width, append.qkv));
-  program.ops.push_back(append);
   kernels::AttentionOp attention;
   attention.layer = layer;
   attention.heads = program.heads;

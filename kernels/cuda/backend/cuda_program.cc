@@ -98,20 +98,20 @@ void CudaProgram::PrepareSteps(const ProgramOptions& options, const StartOptions
 // One run of a step of padding alone, its collectives among it.
 void CudaProgram::WarmUp(const StepShape& shape) {
   if (!error_.empty()) return;
-  step_ = Step{};
+  step_ = RunningStep{};
   step_.flight = &flights_[0];
   LayOut(StepBatch{}, shape);
   step_.samples = shape.samples;
   BeginTokens();
   RunSteps(0, lowered_.steps.size());
   Finish();
-  step_ = Step{};
+  step_ = RunningStep{};
 }
 
 // NCCL connects its ranks again, and allocates memory for it, with the first message that is large
 // enough for another of its algorithms.
 void CudaProgram::WarmUpLargestSum(int tokens) {
-  step_ = Step{};
+  step_ = RunningStep{};
   step_.shape.tokens = tokens;
   for (const DeviceStep& step : lowered_.steps) {
     const auto* sum = std::get_if<SumStep>(&step);
@@ -120,7 +120,7 @@ void CudaProgram::WarmUpLargestSum(int tokens) {
     break;
   }
   Finish();
-  step_ = Step{};
+  step_ = RunningStep{};
 }
 
 // Of a greedy row and of one that is drawn, over the logits of the runs before: its two ways
@@ -135,7 +135,7 @@ void CudaProgram::WarmUpSamples() {
     batch.copies = std::span(&copy, 1);
     batch.sampled_tokens = std::span(&nobody, 1);
     batch.sample_rows = std::span(&row, 1);
-    step_ = Step{};
+    step_ = RunningStep{};
     step_.batch = &batch;
     step_.flight = &flights_[0];
     step_.flight->packed_used = step_.flight->copies_used = false;
@@ -146,13 +146,13 @@ void CudaProgram::WarmUpSamples() {
       if (const auto* sample = std::get_if<SampleOp>(&step); sample != nullptr) Do(*sample);
     }
     Finish();
-    step_ = Step{};
+    step_ = RunningStep{};
   }
 }
 
 void CudaProgram::Capture(const StepShape& shape) {
   if (!error_.empty()) return;
-  step_ = Step{};
+  step_ = RunningStep{};
   step_.shape = shape;
   step_.places = InputPlaces(shape);
   step_.samples = shape.samples;
@@ -160,7 +160,7 @@ void CudaProgram::Capture(const StepShape& shape) {
   capturing_ = error_.empty();
   if (capturing_) BeginTokens();
   RunSteps(0, lowered_.steps.size());
-  step_ = Step{};
+  step_ = RunningStep{};
   if (!error_.empty()) return DropGraphs();
   capturing_ = false;
   DecodeGraph graph{shape, {}};
@@ -271,7 +271,7 @@ void CudaProgram::TuneProducts(const ProgramOptions& options) {
   fast_products_->SetTuning(true);
   for (int rows = 1, last = 0; last < options.max_tokens; rows *= 2) {
     last = std::min(rows, options.max_tokens);
-    step_ = Step{};
+    step_ = RunningStep{};
     step_.shape.tokens = last;
     step_.samples = std::min(last, options.max_samples);
     for (const DeviceStep& step : lowered_.steps) {
@@ -281,7 +281,7 @@ void CudaProgram::TuneProducts(const ProgramOptions& options) {
     Finish();
     TellAlive(options);
   }
-  step_ = Step{};
+  step_ = RunningStep{};
   fast_products_->SetTuning(false);
 }
 

@@ -61,17 +61,6 @@ class CudaProgram final : public LoadedProgram {
   std::string Failure() const override { return error_; }
 
  private:
-  // What one step runs with. Without a batch it is captured, or run to warm up, and samples
-  // nothing.
-  struct Step {
-    const StepBatch* batch = nullptr;
-    StepFlight* flight = nullptr;
-    std::span<float> logits;
-    StepShape shape;
-    InputPlaces places{StepShape{}};
-    int first_sample = 0;  // of the current slice
-    int samples = 0;       // in it
-  };
   // --- start: cuda_program.cc
   void Reserve(const Workspace& workspace, const ProgramOptions& options);
   void ReserveFlights(const Workspace& workspace, const ProgramOptions& options);
@@ -198,7 +187,7 @@ class CudaProgram final : public LoadedProgram {
   std::vector<const uint16_t**> head_tables_;  // by HeadLinearStep::table
   int64_t weight_bytes_ = 0;
   int64_t workspace_bytes_ = 0;
-  Step step_;
+  RunningStep step_;
   runtime::Error error_;
 };
 

@@ -21,7 +21,7 @@ void CudaProgram::Begin(const StepBatch& batch, std::span<float> logits) {
   flight.samples = static_cast<int>(batch.sample_rows.size());
   flight.packed_used = flight.copies_used = false;
   if (exchange_ != nullptr) flight.wait_micros = communicator_->wait_micros();
-  step_ = Step{};
+  step_ = RunningStep{};
   step_.batch = &batch;
   step_.flight = &flight;
   step_.logits = logits;
@@ -29,7 +29,7 @@ void CudaProgram::Begin(const StepBatch& batch, std::span<float> logits) {
   const bool work = !batch.tokens.empty() || !batch.table_changes.empty();
   if (work && error_.empty()) RunBatch();
   if (error_.empty()) Check(runtime_.Record(flight.done, stream_));
-  step_ = Step{};
+  step_ = RunningStep{};
 }
 
 bool CudaProgram::Done() {

@@ -7,10 +7,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/cuda/backend/device_heap.h"
+#include "kernels/cuda/backend/step_inputs.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "kernels/sampling/sample_row.h"
+#include "kernels/step_batch.h"
 
 namespace quire::kernels::cuda {
 
@@ -26,6 +29,17 @@ struct StepFlight {
   int64_t wait_micros = 0;   // with several ranks: how long to wait for its end
   bool packed_used = false;  // a launch of this step reads `packed`
   bool copies_used = false;  // … reads `page_copies`
+};
+
+// What one step runs with. Without a batch it is captured, or run to warm up, and samples nothing.
+struct RunningStep {
+  const StepBatch* batch = nullptr;
+  StepFlight* flight = nullptr;
+  std::span<float> logits;
+  StepShape shape;
+  InputPlaces places{StepShape{}};
+  int first_sample = 0;  // of the current slice
+  int samples = 0;       // in it
 };
 
 }  // namespace quire::kernels::cuda

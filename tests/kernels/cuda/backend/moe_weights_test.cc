@@ -125,7 +125,7 @@ TEST(CudaMoeWeights, ARouterMayBeOfAnySize) {
 }
 
 TEST(CudaMoeWeights, ExpertsOfSeveralTypesAreExpanded) {
-  quire::test::TinyProgram tiny(5, 0, 1, 4);
+  quire::test::TinyProgram tiny(5, 0, 1, {.experts = 4});
   WeightStore store(3);
   const MoeOp& moe = FirstMixture(tiny.program);
   for (size_t e = 0; e < 4; ++e) {
@@ -152,7 +152,7 @@ TEST(CudaMoeWeights, WhatHasNoKernelIsRefused) {
   EXPECT_STREQ(WhyNotByCodes(asks, role), "experts multiply 16 bits");
 
   const auto error = [](const std::function<void(quire::test::TinyProgram&, MoeOp&)>& spoil) {
-    quire::test::TinyProgram tiny(5, 0, 1, 4);
+    quire::test::TinyProgram tiny(5, 0, 1, {.experts = 4});
     spoil(tiny, FirstMixture(tiny.program));
     DeviceProgram lowered;
     return Lower(tiny.program, lowered);

