@@ -3,12 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <set>
+#include <stdexcept>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "kernels/cuda/backend/lowering.h"
 #include "tests/kernels/cuda/backend/step_bed.h"
+#include "tests/support/tiny_program.h"
 
 namespace quire::kernels::cuda::test {
 namespace {
@@ -123,6 +128,51 @@ TEST(CudaLatentSteps, OnceLoadedMemoryIsConstant) {
   ASSERT_EQ(bed.program().Failure(), "");
   EXPECT_EQ(bed.runtime().memory_calls(), calls) << "a step took or gave back memory";
   EXPECT_EQ(names(), loaded);
+}
+
+// The first op of a kind in a program.
+template <class Wanted>
+Wanted& First(StepProgram& program) {
+  for (Op& op : program.ops) {
+    if (auto* one = std::get_if<Wanted>(&op)) return *one;
+  }
+  throw std::out_of_range("no such op");
+}
+
+TEST(CudaLatentSteps, WhatNoKernelComputesIsRefusedByName) {
+  const quire::test::TinyProgram tiny(5, 0, 1, true);
+  const auto refusal = [&tiny](const std::function<void(StepProgram&)>& change) {
+    StepProgram program = tiny.program;
+    change(program);
+    DeviceProgram lowered;
+    return Lower(program, lowered);
+  };
+  EXPECT_EQ(refusal([](StepProgram&) {}), "");
+  EXPECT_EQ(refusal([](StepProgram& p) { p.head_dim = 584; }),
+            "latents of 584 elements: multiples of 8 up to 576 are served");
+  EXPECT_EQ(refusal([](StepProgram& p) { First<LatentAppendOp>(p).rank = 28; }),
+            "latent_append: latents of 28 elements and 8 that turn: multiples of 8, up to 512 and "
+            "those, are served");
+  EXPECT_EQ(refusal([](StepProgram& p) { First<LatentAppendOp>(p).query_dim = 20; }),
+            "latent_append: heads of queries have 12 elements that do not turn; multiples of 8 are "
+            "served");
+  EXPECT_NE(refusal([](StepProgram& p) {
+              p.weights[static_cast<size_t>(First<HeadLinearOp>(p).weights[0])].cols = 1024;
+            }).find("up to 1016 columns in multiples of 8 are served"),
+            std::string::npos);
+  EXPECT_NE(refusal([](StepProgram& p) {
+              p.buffers[static_cast<size_t>(First<HeadLinearOp>(p).out)].width = 20;
+            }).find("the heads of a rank make 20 elements"),
+            std::string::npos);
+  // Zeros that fill up rows would be between gate and up.
+  EXPECT_NE(refusal([](StepProgram& p) {
+              for (Op& op : p.ops) {
+                auto* linear = std::get_if<LinearOp>(&op);
+                if (linear == nullptr || !LinearOp::IsGated(linear->activation)) continue;
+                p.weights[static_cast<size_t>(linear->weight)].rows = 24;
+              }
+            }).find("its weight"),
+            std::string::npos);
 }
 
 }  // namespace
