@@ -1,7 +1,8 @@
 // Multi-head latent attention on the device, in the models that have it: within what bfloat16 loses
 // of the CPU's float32, the same bits in any chunk, with pages of every type, and on two ranks.
 //
-// These models have experts, too: they run without them here, so that all else is computed.
+// They run without their experts here, whose routers make more of what rounding loses;
+// parity_test.cc has the whole models.
 #include <gtest/gtest.h>
 
 #include <cmath>
