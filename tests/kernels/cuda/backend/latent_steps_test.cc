@@ -140,7 +140,7 @@ Wanted& First(StepProgram& program) {
 }
 
 TEST(CudaLatentSteps, WhatNoKernelComputesIsRefusedByName) {
-  const quire::test::TinyProgram tiny(5, 0, 1, true);
+  const quire::test::TinyProgram tiny(5, 0, 1, {.latents = true});
   const auto refusal = [&tiny](const std::function<void(StepProgram&)>& change) {
     StepProgram program = tiny.program;
     change(program);
