@@ -75,6 +75,34 @@ TEST_F(CudaRankedStepsTest, GraphsWithCollectivesAndStepsInFlightChangeNoBit) {
   }
 }
 
+// Hybrids with experts, and experts behind latent attention, as Qwen3-Next and DeepSeek have them.
+TEST_F(CudaRankedStepsTest, GraphsOfStatesLatentsAndExpertsChangeNoBit) {
+  const std::vector<Sequence> sequences = RandomSequences(5, 20, 11);
+  constexpr size_t kTokens = 4;
+  for (const bool latents : {false, true}) {
+    SCOPED_TRACE(latents);
+    BedOptions options;
+    options.ranks = kRanks;
+    options.experts = 5;
+    options.latents = latents;
+    options.hybrid = !latents;
+    std::vector<Answer> alone;
+    {
+      StepBed bed(options);
+      alone = bed.Serve(sequences, kTokens, {.alone = true});
+      ASSERT_TRUE(bed.Works()) << bed.program().Failure();
+    }
+    options.nccl = fake_.library();
+    options.start.graphs = true;
+    auto runtime = std::make_unique<CountingRuntime>();
+    CountingRuntime& counts = *runtime;
+    StepBed bed(options, std::move(runtime));
+    ASSERT_EQ(bed.Serve(sequences, kTokens, {2, 6, 3}), alone);
+    ASSERT_TRUE(bed.Works()) << bed.program().Failure() << bed.program(1).Failure();
+    EXPECT_GT(counts.graph_launches, 0);
+  }
+}
+
 TEST_F(CudaRankedStepsTest, EachShapeRunsFirstWithItsCollectives) {
   for (const bool warm_up : {false, true}) {
     fake_.Order({});
