@@ -343,7 +343,7 @@ CHECKPOINTS = {
         experts("Qwen3MoeForCausalLM", "qwen3_moe", num_attention_heads=2, num_key_value_heads=2,
                 head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48,
                 mlp_only_layers=[0], attention_bias=True, tie_word_embeddings=False),
-        torch.float32, 1),
+        torch.bfloat16, 1),
     "lfm2": (lfm2(num_key_value_heads=2, conv_L_cache=3, layer_types=["conv", "full_attention", "conv"],
                   tie_word_embeddings=True), torch.bfloat16, 1),
     # The older spelling, four taps, biases.

@@ -285,7 +285,7 @@ FIXTURES = {
         gptq(4, 128, symmetric=False)),
     "gptq-4bit-g64-sym": (qwen3(), gptq_config(4, 64), gptq(4, 64)),
     "gptq-8bit-v2": (
-        llama(), gptq_config(8, -1, sym=False, checkpoint_format="gptq_v2"),
+        llama(**SMALL), gptq_config(8, -1, sym=False, checkpoint_format="gptq_v2"),
         gptq(8, 1 << 20, symmetric=False, version=2)),
     "gptq-2bit": (llama(), gptq_config(2, 32), gptq(2, 32)),
     "compressed-nvfp4": (llama(**TINY), compressed_fp4_config("nvfp4-pack-quantized", NVFP4),
