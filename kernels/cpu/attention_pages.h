@@ -159,11 +159,10 @@ void AddAllPages(const AttentionFrame& f, const PageStep& step, const PageRows& 
   constexpr int kBytes = KvElementBytes(kType);
   int64_t dim = 0;
   for (; dim + 16 * kPanels <= f.value_dim; dim += 16 * kPanels) {
-    if (kFetch && dim * kBytes % kLineBytes == 0) {
-      AddPages<V, kType, kRows, kPanels, kFetch>(f, step, rows, dim);
-    } else {
-      AddPages<V, kType, kRows, kPanels, false>(f, step, rows, dim);
-    }
+    constexpr auto kPlain = &AddPages<V, kType, kRows, kPanels, false>;
+    constexpr auto kFetching = &AddPages<V, kType, kRows, kPanels, kFetch>;
+    const bool begins_line = dim * kBytes % kLineBytes == 0;
+    (begins_line ? kFetching : kPlain)(f, step, rows, dim);
   }
   for (; dim < f.value_dim; dim += 16) {
     AddPages<V, kType, kRows, 1, false>(f, step, rows, dim);
