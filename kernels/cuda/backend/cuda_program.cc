@@ -95,6 +95,10 @@ void CudaProgram::PrepareSteps(const ProgramOptions& options, const StartOptions
   if (shorter) communicator_->SetDeadline(wait_micros);
 }
 
+void CudaProgram::TellAlive(const ProgramOptions& options) const {
+  if (options.progress) options.progress(weight_bytes_, weight_bytes_);
+}
+
 // One run of a step of padding alone, its collectives among it.
 void CudaProgram::WarmUp(const StepShape& shape) {
   if (!error_.empty()) return;

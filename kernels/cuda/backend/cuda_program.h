@@ -72,9 +72,7 @@ class CudaProgram final : public LoadedProgram {
   void LoadAngles(const std::vector<Rope>& ropes, const Workspace& workspace);
   void PrepareSteps(const ProgramOptions& options, const StartOptions& start);
   // Reports that the start makes progress: a waiting supervisor would take silence for a hang.
-  void TellAlive(const ProgramOptions& options) const {
-    if (options.progress) options.progress(weight_bytes_, weight_bytes_);
-  }
+  void TellAlive(const ProgramOptions& options) const;
   void WarmUp(const StepShape& shape);
   void WarmUpLargestSum(int tokens);
   void WarmUpSamples();
@@ -121,6 +119,7 @@ class CudaProgram final : public LoadedProgram {
   void Do(const LatentAppendStep& step);  // latent_steps.cc
   void Do(const HeadLinearStep& step);
   void Do(const LatentAttentionStep& step);
+
   // Keeps the first error.
   void Check(const runtime::Error& error) {
     if (error_.empty() && !error.empty()) error_ = error;
@@ -139,6 +138,7 @@ class CudaProgram final : public LoadedProgram {
   const T* Input(int64_t place) const {
     return reinterpret_cast<const T*>(inputs_ + place);
   }
+
   runtime::Runtime& runtime_;
   DeviceHeap heap_;
   const DeviceProgram lowered_;

@@ -167,6 +167,7 @@ class Lowering {
   }
 
   void Take(const HeadSquaresOp& op) {
+    Fresh(op.qkv);
     Written(op.out);
     Emit(op);
   }
@@ -252,9 +253,12 @@ class Lowering {
   void Take(const LatentAppendOp& op) {
     if (error_ = RefuseAppend(op); !error_.empty()) return;
     UseVector(op.norm);
+    Fresh(op.queries);
+    Fresh(op.latents);
     queries_[op.queries] = FindOrAdd("queries", op.heads * op.query_dim, false);
     Emit(LatentAppendStep{op, queries_[op.queries]});
   }
+
   void Take(const HeadLinearOp& op) {
     if (error_ = RefuseHeads(program_, op); !error_.empty()) return;
     for (const WeightId id : op.weights) {
@@ -270,12 +274,16 @@ class Lowering {
     if (lowered_.buffers[step.in].is_float32 || lowered_.buffers[step.out].is_float32) {
       return Fail("a norm reads what heads make");
     }
+    Written(op.out);
     Emit(step);
   }
+
   void Take(const LatentAttentionOp& op) {
     if (lowered_.buffers[op.out].is_float32) return Fail("a norm reads what it makes");
+    Written(op.out);
     Emit(LatentAttentionStep{op});
   }
+
   void Take(const CausalConvOp& op) {
     UseVector(op.weight);
     UseVector(op.bias);
@@ -419,6 +427,7 @@ class Lowering {
   // `buffer` in float32: itself, or a copy that the norm which makes it writes beside it.
   BufferId RouterRows(BufferId buffer) {
     const DeviceBuffer of = lowered_.buffers[buffer];
+    Fresh(buffer);
     if (of.is_float32) return buffer;
     if (norms_[buffer] == kNoId) {
       Fail("a router reads what no norm makes; use --device cpu");

@@ -1160,16 +1160,22 @@ def make_gguf(name):
     raise SystemExit(f"{name}: no seed keeps the two best logits apart")
 
 
+def make_all(here, names, make):
+    """The fixtures of the command line, or all; `make` returns a fixture's seed."""
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or names:
+        seed = make(name)
+        size = sum(file.stat().st_size for file in (here / name).iterdir())
+        print(f"{name}: seed {seed}, {size} bytes", flush=True)
+
+
 def main():
     for module in (torch, transformers, safetensors, numpy):
         found = module.__version__.split("+")[0]
         if found != VERSIONS[module.__name__]:
             raise SystemExit(f"{module.__name__} is {found}, the goldens come from {VERSIONS[module.__name__]}")
-    torch.set_num_threads(1)
-    for name in sys.argv[1:] or [*CHECKPOINTS, *GGUF_MODELS]:
-        seed = make_checkpoint(name) if name in CHECKPOINTS else make_gguf(name)
-        size = sum(file.stat().st_size for file in (HERE / name).iterdir())
-        print(f"{name}: seed {seed}, {size} bytes", flush=True)
+    make_all(HERE, [*CHECKPOINTS, *GGUF_MODELS],
+             lambda name: make_checkpoint(name) if name in CHECKPOINTS else make_gguf(name))
 
 
 if __name__ == "__main__":

@@ -125,11 +125,7 @@ def make(name):
 def main():
     if gptqmodel.__version__ != "7.7.0":
         raise SystemExit(f"gptqmodel is {gptqmodel.__version__}, not 7.7.0")
-    torch.set_num_threads(1)
-    for name in sys.argv[1:] or FIXTURES:
-        seed = make(name)
-        size = sum(file.stat().st_size for file in (HERE / name).iterdir())
-        print(f"{name}: seed {seed}, {size} bytes", flush=True)
+    goldens.make_all(HERE, FIXTURES, make)
 
 
 if __name__ == "__main__":

@@ -377,11 +377,7 @@ def main():
         raise SystemExit(f"compressed-tensors is {compressed_tensors.__version__}, not 0.20.0")
     if bitsandbytes.__version__ != "0.50.2":
         raise SystemExit(f"bitsandbytes is {bitsandbytes.__version__}, not 0.50.2")
-    torch.set_num_threads(1)
-    for name in sys.argv[1:] or FIXTURES:
-        seed = make(name)
-        size = sum(file.stat().st_size for file in (HERE / name).iterdir())
-        print(f"{name}: seed {seed}, {size} bytes", flush=True)
+    goldens.make_all(HERE, FIXTURES, make)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ class AttentionBed {
       tokens += part.token_count;
       longest = std::max(longest, part.first_position + part.token_count);
     }
-    std::shuffle(tiles.begin(), tiles.end(), Engine{&random_});
+    Shuffle(tiles, random_);
     plan.tile_count = static_cast<int>(tiles.size());
     plan.max_spans = (longest + 511) / 512;
     plan.most_workspace_bytes = most_workspace_bytes_;
@@ -107,23 +107,14 @@ class AttentionBed {
   }
 
  private:
-  struct Engine {
-    using result_type = uint64_t;
-    emulate::Random* random;
-    static constexpr uint64_t min() { return 0; }
-    static constexpr uint64_t max() { return ~uint64_t{0}; }
-    uint64_t operator()() { return random->Next(); }
-  };
-
-  // Keys and values up to each part's last position, in pages at random places. Pages of nobody,
-  // slots behind the end and slots behind the window are NaN; table entries behind the window −1.
+  // Keys and values up to each part's last position, in pages at random places. Pages of no
+  // sequence, slots behind the end and slots behind the window are NaN; table entries behind the
+  // window −1.
   void FillPages(const std::vector<Part>& parts, int longest, AttentionParams& params) {
     const AttentionCase& c = case_;
     const int page_tokens = 1 << c.block_shift;
     const int blocks = (longest + page_tokens - 1) / page_tokens;
-    std::vector<int32_t> pages(parts.size() * blocks + 3);
-    for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>(i);
-    std::shuffle(pages.begin(), pages.end(), Engine{&random_});
+    const std::vector<int32_t> pages = ShuffledPages(parts.size() * blocks + 3, random_);
     const KvPage page(c.type, c.head_dim, c.kv_heads, page_tokens);
     std::vector<unsigned char> pool(pages.size() * page.bytes, 0xff);
     std::vector<int32_t> table(parts.size() * blocks, -1);

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/device/half.h"
+#include "kernels/cuda/emulate/random.h"
 #include "kernels/kv_fp8.h"
 #include "kernels/kv_layout.h"
 
@@ -48,6 +51,22 @@ inline KvHead StoredHead(KvType type, const std::vector<float>& x) {
     head.bytes.push_back(static_cast<unsigned char>(bits >> 8));
   }
   return head;
+}
+
+// Fisher's and Yates' shuffle.
+template <class T>
+void Shuffle(std::vector<T>& all, emulate::Random& random) {
+  for (size_t i = all.size(); i > 1; --i) {
+    std::swap(all[i - 1], all[random.Below(static_cast<uint32_t>(i))]);
+  }
+}
+
+// The numbers of `count` pages in random order.
+inline std::vector<int32_t> ShuffledPages(size_t count, emulate::Random& random) {
+  std::vector<int32_t> pages(count);
+  std::iota(pages.begin(), pages.end(), 0);
+  Shuffle(pages, random);
+  return pages;
 }
 
 // Where the parts of one layer lie in a page, as kernels/kv_layout.h has them; strides of elements.

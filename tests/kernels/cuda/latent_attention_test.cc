@@ -17,6 +17,9 @@ struct LatentCase {
   int block_shift = 4;
   KvType type = KvType::kBF16;
   bool half = false;  // what it writes
+  // Queries are zeros, so all keys weigh the same; the first keys of three spans have the values
+  // 2^25, −2^25 and 1, others none. Only in this order is their sum 1.
+  bool cancels = false;
 
   int Dim() const { return rank + rope; }
 };
@@ -28,11 +31,18 @@ struct Part {
 
 // Of a sequence at a position: the same whatever the step.
 std::vector<uint16_t> QueryOf(const LatentCase& c, int sequence, int position) {
+  if (c.cancels) return std::vector<uint16_t>(static_cast<size_t>(c.heads) * c.Dim(), 0);
   return RandomBf16(static_cast<size_t>(c.heads) * c.Dim(),
                     1000003u + sequence * 65537u + static_cast<unsigned>(position));
 }
 KvHead LatentOf(const LatentCase& c, int sequence, int position) {
   std::vector<float> x;
+  if (c.cancels) {
+    x.assign(static_cast<size_t>(c.Dim()), 0.0f);
+    constexpr float kFirst[] = {0x1p25f, -0x1p25f, 1.0f};
+    if (position % 512 == 0) x[0] = kFirst[position / 512];
+    return StoredHead(c.type, x);
+  }
   const auto bits = RandomBf16(static_cast<size_t>(c.Dim()),
                                7000003u + sequence * 65537u + static_cast<unsigned>(position));
   for (const uint16_t one : bits) x.push_back(Widen(one));
@@ -73,7 +83,7 @@ class LatentBed {
       tokens += part.token_count;
       longest = std::max(longest, part.first_position + part.token_count);
     }
-    tiles.push_back({static_cast<int>(sequences.size()), 0});  // padding: of nobody
+    tiles.push_back({static_cast<int>(sequences.size()), 0});  // padding: a sequence without tokens
     sequences.push_back({0, 0, 0});
     plan.tile_count = static_cast<int>(tiles.size());
     plan.max_spans = (longest + 511) / 512;
@@ -99,22 +109,12 @@ class LatentBed {
   }
 
  private:
-  struct Engine {
-    using result_type = uint64_t;
-    emulate::Random* random;
-    static constexpr uint64_t min() { return 0; }
-    static constexpr uint64_t max() { return ~uint64_t{0}; }
-    uint64_t operator()() { return random->Next(); }
-  };
-
-  // Pages at random places; what is nobody's and slots behind the end are NaN.
+  // Pages at random places; pages of no sequence and slots behind the end are NaN.
   void FillPages(const std::vector<Part>& parts, int longest, LatentAttentionParams& params) {
     const LatentCase& c = case_;
     const int page_tokens = 1 << c.block_shift;
     const int blocks = (longest + page_tokens - 1) / page_tokens;
-    std::vector<int32_t> pages(parts.size() * blocks + 3);
-    for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>(i);
-    std::shuffle(pages.begin(), pages.end(), Engine{&random_});
+    const std::vector<int32_t> pages = ShuffledPages(parts.size() * blocks + 3, random_);
     const KvLayout layout = DealLayers({0}, {page_tokens, 1, c.Dim(), c.type, {}, true});
     const KvSlot slot = SlotOf(layout, 0);
     const auto page_bytes = static_cast<size_t>(layout.page_bytes);
@@ -217,6 +217,19 @@ TEST(CudaLatentAttention, ManySpansAreMergedByTheLastBlock) {
     const std::vector<Part> parts = {{1030, 1}, {511, 1}, {512, 1}, {3, 1}};
     LatentBed bed(c, 30);
     ExpectExact(c, parts, bed.Run(parts, true));
+  }
+}
+
+TEST(CudaLatentAttention, SpansAreMergedInAscendingOrder) {
+  LatentCase c;
+  c.cancels = true;
+  const std::vector<Part> part = {{1030, 1}};
+  for (const bool decode : {true, false}) {
+    LatentBed bed(c, 31);
+    const std::vector<uint16_t> out = bed.Run(part, decode);
+    for (int h = 0; h < c.heads; ++h) {
+      EXPECT_NEAR(Widen(out[static_cast<size_t>(h) * c.rank]), 1.0 / 1031, 1e-5) << h;
+    }
   }
 }
 

@@ -168,7 +168,7 @@ TEST(CudaLatentAppend, TurnsAndRoundsQueriesAsTheCpuDoes) {
   }
 }
 
-// Pages against float64, within one rounding; what is nobody's stays as it was.
+// Pages against float64, within one rounding; pages of no sequence stay as they were.
 TEST(CudaLatentAppend, LatentsAreTheFloat64MeaningInTheirPages) {
   for (AppendCase c : kAppendCases) {
     for (const KvType type : {KvType::kBF16, KvType::kF16, KvType::kFp8}) {

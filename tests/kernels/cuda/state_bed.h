@@ -52,7 +52,7 @@ class StateBed {
 
   const StateLayout::Layer& layer() const { return layout_.layers[1]; }
 
-  // The pieces' tokens follow each other. Padding: runs, and a slot, that nobody has.
+  // The pieces' tokens follow each other. Padding: runs, and a slot, of no sequence.
   StateRuns Runs(const std::vector<Piece>& pieces, int padding = 0) {
     std::vector<AttentionSequence> sequences(kSlots + 1);
     std::vector<StateRun> first, further;

@@ -7,6 +7,23 @@
 
 namespace quire::kernels::cuda {
 
+// Eight elements of a query to shared memory, as products with pages of the type take them; zeros
+// where there are none.
+template <KvType kType>
+QUIRE_DEVICE void CopyQueryPiece(unsigned char* to, const uint16_t* from, bool there) {
+  if constexpr (kType == KvType::kF16) {
+    Vector16 x{{0, 0, 0, 0}};
+    if (there) x = Load16(from);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      x.word[j] = PackF16(SaturatedF16(LowBf16(x.word[j])), SaturatedF16(HighBf16(x.word[j])));
+    }
+    Store16(to, x);
+  } else {
+    AsyncCopy16(to, from, there ? 16 : 0);
+  }
+}
+
 template <int kHeadDim, int kWarps, KvType kType>
 struct AttentionQueries {
   using Rows = AttentionRows<kHeadDim, kType>;
@@ -56,17 +73,7 @@ struct AttentionQueries {
         from += TokenOf(row) * params.q_stride + HeadOf(row) * params.head_dim + 8 * piece;
       }
       unsigned char* to = SharedMemory() + Rows::Swizzled(row, piece);
-      if constexpr (kType == KvType::kF16) {
-        Vector16 x{{0, 0, 0, 0}};
-        if (there) x = Load16(from);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          x.word[j] = PackF16(SaturatedF16(LowBf16(x.word[j])), SaturatedF16(HighBf16(x.word[j])));
-        }
-        Store16(to, x);
-      } else {
-        AsyncCopy16(to, from, there ? 16 : 0);
-      }
+      CopyQueryPiece<kType>(to, from, there);
     }
   }
 

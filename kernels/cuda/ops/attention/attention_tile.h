@@ -10,6 +10,33 @@
 
 namespace quire::kernels::cuda {
 
+// score[o] = q · keys 8 (first + o) … of a tile for eight keys each, as the tensor core lays it
+// out. Rows says how long rows of shared memory are, how their pieces lie, and what multiplies
+// them.
+template <class Rows, int kOctets>
+QUIRE_DEVICE void ScoreKeys(const unsigned char* q, const unsigned char* keys, int first,
+                            float (&score)[kOctets][4]) {
+  const int lane = Lane();
+#pragma unroll
+  for (int o = 0; o < kOctets; ++o) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) score[o][i] = 0.0f;
+  }
+#pragma unroll 2
+  for (int piece = 0; piece < Rows::kPieces; piece += 2) {
+    uint32_t a[4];
+    LoadMatrices4(a, q + Rows::Swizzled(lane % 16, piece + lane / 16));
+#pragma unroll
+    for (int o = 0; o < kOctets; o += 2) {
+      uint32_t b[4];
+      const int key = 8 * (first + o) + lane / 16 * 8 + lane % 8;
+      LoadMatrices4(b, keys + Rows::Swizzled(key, piece + lane / 8 % 2));
+      Rows::Multiply(score[o], a, b[0], b[1]);
+      Rows::Multiply(score[o + 1], a, b[2], b[3]);
+    }
+  }
+}
+
 template <int kHeadDim, KvType kType = KvType::kBF16>
 struct AttentionRows : AttentionSums<kHeadDim / 8> {
   using Sums = AttentionSums<kHeadDim / 8>;
@@ -31,27 +58,10 @@ struct AttentionRows : AttentionSums<kHeadDim / 8> {
     }
   }
 
-  // score[o] = q · keys 8o … 8o + 7 of the tile, as the tensor core lays it out.
+  // Of the 64 keys of a tile.
   QUIRE_DEVICE static void Scores(const unsigned char* q, const unsigned char* keys,
                                   float (&score)[8][4]) {
-    const int lane = Lane();
-#pragma unroll
-    for (int o = 0; o < 8; ++o) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) score[o][i] = 0.0f;
-    }
-#pragma unroll 2
-    for (int piece = 0; piece < kPieces; piece += 2) {
-      uint32_t a[4];
-      LoadMatrices4(a, q + Swizzled(lane % 16, piece + lane / 16));
-#pragma unroll
-      for (int o = 0; o < 8; o += 2) {
-        uint32_t b[4];
-        LoadMatrices4(b, keys + Swizzled(8 * o + lane / 16 * 8 + lane % 8, piece + lane / 8 % 2));
-        Multiply(score[o], a, b[0], b[1]);
-        Multiply(score[o + 1], a, b[2], b[3]);
-      }
-    }
+    ScoreKeys<AttentionRows>(q, keys, 0, score);
   }
 
   // Scales and masks scores, raises the maxima, turns scores into weights e^(score − max), adds
@@ -117,6 +127,12 @@ struct AttentionRows : AttentionSums<kHeadDim / 8> {
   // out += weights · values, weights rounded to the type of the product.
   QUIRE_DEVICE void AddValues(const unsigned char* values, const float* factors,
                               const float (&weight)[8][4]) {
+    AddValuesAt(factors, weight,
+                [values](int key, int octet) { return values + Swizzled(key, octet); });
+  }
+  // The same with eight values of a key at place(key, octet).
+  template <class Place>
+  QUIRE_DEVICE void AddValuesAt(const float* factors, const float (&weight)[8][4], Place place) {
     const int lane = Lane();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
@@ -130,7 +146,7 @@ struct AttentionRows : AttentionSums<kHeadDim / 8> {
 #pragma unroll
       for (int o = 0; o < kOctets; o += 2) {
         uint32_t b[4];
-        LoadMatrices4Transposed(b, values + Swizzled(16 * step + lane % 16, o + lane / 16));
+        LoadMatrices4Transposed(b, place(16 * step + lane % 16, o + lane / 16));
         Multiply(out[o], a, b[0], b[1]);
         Multiply(out[o + 1], a, b[2], b[3]);
       }

@@ -13,7 +13,7 @@ namespace quire::kernels::cuda {
 template <int kDim, int kValues, int kColumnWarps, KvType kType>
 struct LatentRows : AttentionRows<kValues / kColumnWarps, kType> {
   using Base = AttentionRows<kValues / kColumnWarps, kType>;
-  using Base::kOctets, Base::kScaled, Base::Multiply, Base::PackWeights, Base::out;
+  using Base::kOctets;
   static constexpr int kPieces = kDim / 8;
   static constexpr int kRowBytes = kDim * 2;
   static constexpr int kKeyOctets = 8 / kColumnWarps;      // that a warp scores
@@ -29,24 +29,7 @@ struct LatentRows : AttentionRows<kValues / kColumnWarps, kType> {
                                   float* scores) {
     const int lane = Lane();
     float score[kKeyOctets][4];
-#pragma unroll
-    for (int o = 0; o < kKeyOctets; ++o) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) score[o][i] = 0.0f;
-    }
-#pragma unroll 2
-    for (int piece = 0; piece < kPieces; piece += 2) {
-      uint32_t a[4];
-      LoadMatrices4(a, q + Swizzled(lane % 16, piece + lane / 16));
-#pragma unroll
-      for (int o = 0; o < kKeyOctets; o += 2) {
-        uint32_t b[4];
-        const int key = 8 * (first + o) + lane / 16 * 8 + lane % 8;
-        LoadMatrices4(b, latents + Swizzled(key, piece + lane / 8 % 2));
-        Multiply(score[o], a, b[0], b[1]);
-        Multiply(score[o + 1], a, b[2], b[3]);
-      }
-    }
+    ScoreKeys<LatentRows>(q, latents, first, score);
 #pragma unroll
     for (int o = 0; o < kKeyOctets; ++o) {
 #pragma unroll
@@ -76,25 +59,9 @@ struct LatentRows : AttentionRows<kValues / kColumnWarps, kType> {
   // out += weights · the columns of the tile from octet `first` on.
   QUIRE_DEVICE void AddValues(const unsigned char* latents, int first, const float* factors,
                               const float (&weight)[8][4]) {
-    const int lane = Lane();
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      const float(&left)[4] = weight[2 * step];
-      const float(&right)[4] = weight[2 * step + 1];
-      const float* own = kScaled ? factors + 16 * step + lane % 4 * 2 : nullptr;
-      const float* next = kScaled ? own + 8 : nullptr;
-      const uint32_t a[4] = {PackWeights(left[0], left[1], own), PackWeights(left[2], left[3], own),
-                             PackWeights(right[0], right[1], next),
-                             PackWeights(right[2], right[3], next)};
-#pragma unroll
-      for (int o = 0; o < kOctets; o += 2) {
-        uint32_t b[4];
-        LoadMatrices4Transposed(b,
-                                latents + Swizzled(16 * step + lane % 16, first + o + lane / 16));
-        Multiply(out[o], a, b[0], b[1]);
-        Multiply(out[o + 1], a, b[2], b[3]);
-      }
-    }
+    Base::AddValuesAt(factors, weight, [latents, first](int key, int octet) {
+      return latents + Swizzled(key, first + octet);
+    });
   }
 };
 

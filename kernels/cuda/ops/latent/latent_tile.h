@@ -5,7 +5,7 @@
 // narrow form, fill each other's waits. Codes of fp8 are widened on their way from their pages.
 #pragma once
 
-#include "kernels/cuda/ops/fp8.h"
+#include "kernels/cuda/ops/attention/attention_queries.h"
 #include "kernels/cuda/ops/latent/latent_attention.h"
 #include "kernels/cuda/ops/latent/latent_rows.h"
 
@@ -66,17 +66,7 @@ struct LatentTile {
       const uint16_t* from = params.q;
       if (there) from += PlaceOf(row) * params.head_dim + 8 * piece;
       unsigned char* to = SharedMemory() + Rows::Swizzled(row, piece);
-      if constexpr (kType == KvType::kF16) {
-        Vector16 x{{0, 0, 0, 0}};
-        if (there) x = Load16(from);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          x.word[j] = PackF16(SaturatedF16(LowBf16(x.word[j])), SaturatedF16(HighBf16(x.word[j])));
-        }
-        Store16(to, x);
-      } else {
-        AsyncCopy16(to, from, there ? 16 : 0);
-      }
+      CopyQueryPiece<kType>(to, from, there);
     }
   }
 

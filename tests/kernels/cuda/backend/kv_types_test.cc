@@ -22,17 +22,6 @@ using kernels::KvType;
 constexpr double kOfBfloat16 = 1.5e-2;
 constexpr double kShareOfCpusLoss = 1.25;
 
-// Of the norm of `exact`.
-double RelativeError(const std::vector<Row>& got, const std::vector<Row>& exact) {
-  double off = 0.0;
-  double all = 0.0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    off += SquaredNorm(Difference(got[i].logits, exact[i].logits));
-    all += SquaredNorm(exact[i].logits);
-  }
-  return std::sqrt(off / all);
-}
-
 class CudaKvTypesTest : public testing::TestWithParam<std::tuple<const char*, KvType>> {
  protected:
   CudaKvTypesTest()

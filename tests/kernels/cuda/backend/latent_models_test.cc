@@ -15,7 +15,6 @@
 #include <variant>
 #include <vector>
 
-#include "tests/golden/rank_driver.h"
 #include "tests/kernels/cuda/backend/rows.h"
 
 namespace quire::golden {
@@ -38,16 +37,6 @@ std::unique_ptr<model::Model> OpenWithoutExperts(const std::string& name) {
   });
   EXPECT_EQ(removed, 1u) << name;
   return model;
-}
-
-double RelativeError(const std::vector<Row>& got, const std::vector<Row>& exact) {
-  double off = 0.0;
-  double all = 0.0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    off += SquaredNorm(Difference(got[i].logits, exact[i].logits));
-    all += SquaredNorm(exact[i].logits);
-  }
-  return std::sqrt(off / all);
 }
 
 class CudaLatentModels : public testing::TestWithParam<const char*> {
@@ -116,17 +105,6 @@ class CudaLatentRanks : public testing::TestWithParam<const char*> {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  std::unique_ptr<RankDriver> DriveRanks(int ranks) {
-    RankDriver::Options options;
-    options.ranks = ranks;
-    options.sequences = 2;
-    options.make_backend = MakeDeviceBackend;
-    std::string error;
-    auto driver = RankDriver::Make(*model_, options, error);
-    EXPECT_NE(driver, nullptr) << error;
-    return driver;
-  }
-
   std::filesystem::path folder_;
   std::unique_ptr<model::Model> model_;
 };
@@ -134,8 +112,8 @@ class CudaLatentRanks : public testing::TestWithParam<const char*> {
 TEST_P(CudaLatentRanks, ComputeWhatOneDoesInAnyBatch) {
   const Golden golden = GoldenOf(GetParam());
   const auto tokens = std::span(golden.tokens).first(24);
-  const auto one = DriveRanks(1);
-  const auto two = DriveRanks(2);
+  const auto one = DriveRanks(*model_, 1);
+  const auto two = DriveRanks(*model_, 2);
   ASSERT_TRUE(one != nullptr && two != nullptr);
   const std::vector<Row> whole = two->Step({{0, 0, tokens}});
   EXPECT_LE(RelativeError(whole, one->Step({{0, 0, tokens}})), kToleranceOfRanks);

@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "kernels/cuda/backend/lowering.h"
-#include "tests/kernels/cuda/backend/step_bed.h"
+#include "tests/kernels/cuda/backend/step_checks.h"
 #include "tests/support/tiny_program.h"
 
 namespace quire::kernels::cuda::test {
@@ -27,28 +26,8 @@ BedOptions Latents() {
   return options;
 }
 
-std::vector<Answer> Alone(const std::vector<Sequence>& sequences, size_t tokens,
-                          BedOptions options) {
-  options.start.graphs = false;
-  StepBed bed(options);
-  return bed.Serve(sequences, tokens, {.alone = true});
-}
-
 TEST(CudaLatentSteps, GraphsAndStepsInFlightChangeNoBit) {
-  const std::vector<Sequence> sequences = RandomSequences(7, 20, 11);
-  constexpr size_t kTokens = 8;
-  const std::vector<Answer> alone = Alone(sequences, kTokens, Latents());
-  for (const bool graphs : {false, true}) {
-    BedOptions options = Latents();
-    options.start.graphs = graphs;
-    StepBed bed(options);
-    ASSERT_EQ(bed.program().Failure(), "");
-    for (const int in_flight : {1, 2}) {
-      SCOPED_TRACE(testing::Message() << graphs << in_flight);
-      ASSERT_EQ(bed.Serve(sequences, kTokens, {in_flight, 6, 2}), alone);
-      ASSERT_EQ(bed.program().Failure(), "");
-    }
-  }
+  ExpectGraphsAndFlightsChangeNoBit(RandomSequences(7, 20, 11), 8, Latents());
 }
 
 // Notes what is launched.
@@ -90,7 +69,7 @@ TEST(CudaLatentSteps, LongContextsAreReplayed) {
   options.max_positions = 560;
   std::vector<Sequence> sequences = RandomSequences(2, 8, 13);
   for (int32_t i = 0; i < 506; ++i) sequences[1].prompt.push_back(i * 7 % 97);
-  const std::vector<Answer> alone = Alone(sequences, 5, options);
+  const std::vector<Answer> alone = ServeAlone(sequences, 5, options);
   StepBed bed(options);
   ASSERT_EQ(bed.Serve(sequences, 5, {2, 10, 4}), alone);
 }
@@ -99,35 +78,16 @@ TEST(CudaLatentSteps, TwoRanksGiveTheSameBitsInAnyCompany) {
   const std::vector<Sequence> sequences = RandomSequences(4, 12, 15);
   BedOptions options = Latents();
   options.ranks = 2;
-  const std::vector<Answer> alone = Alone(sequences, 4, options);
+  const std::vector<Answer> alone = ServeAlone(sequences, 4, options);
   StepBed bed(options);
   ASSERT_EQ(bed.Serve(sequences, 4, {1, 6, 3}), alone);
   EXPECT_TRUE(bed.Works());
 }
 
-// What is planned is what is taken, and no kernel runs for the first time after the start.
 TEST(CudaLatentSteps, OnceLoadedMemoryIsConstant) {
-  BedOptions options = Latents();
-  options.start.warm_up = true;
-  StepBed bed(options);
-  ASSERT_EQ(bed.program().Failure(), "");
-  const auto backend = MakeCudaBackend(std::make_unique<EmulatedRuntime>(1, Checks::kNone),
-                                       {"emulated", "emulated grid", options.start});
-  EXPECT_EQ(bed.program().WeightBytes(), backend->EstimateWeightBytes(bed.model()));
-  EXPECT_EQ(bed.program().WorkspaceBytes(),
-            backend->EstimateWorkspaceBytes(bed.model(), bed.options()));
-  const auto names = [&bed] {
-    std::set<std::string> all;
-    for (const auto& [name, counters] : bed.runtime().counters()) all.insert(name);
-    return all;
-  };
-  const std::set<std::string> loaded = names();
-  const uint64_t calls = bed.runtime().memory_calls();
-  bed.Serve(RandomSequences(8, 18, 18), 6, {2, 6, 1});
-  bed.Serve({{std::vector<int32_t>(90, 5), 0.0f, 1}}, 3, {});
-  ASSERT_EQ(bed.program().Failure(), "");
-  EXPECT_EQ(bed.runtime().memory_calls(), calls) << "a step took or gave back memory";
-  EXPECT_EQ(names(), loaded);
+  ExpectNothingNewOnceLoaded(Latents(), {3, 90});
+  StepBed bed(Latents());
+  ExpectMemoryAsPlanned(bed);
 }
 
 // The first op of a kind in a program.

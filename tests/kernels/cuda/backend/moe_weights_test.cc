@@ -38,35 +38,45 @@ Weight Stack(WeightStore& store, const std::vector<std::pair<DType, int64_t>>& p
   return weight;
 }
 
-TEST(CudaMoeWeights, LieOneBehindAnotherPartByPart) {
-  WeightStore store(1);
+// Weights of experts as one stack, and what loading makes of them.
+struct ExpertStack {
   StepProgram program;
   DeviceProgram lowered;
-  constexpr int kExperts = 3;
-  lowered.stacks.resize(1);
-  for (int e = 0; e < kExperts; ++e) {
-    program.weights.push_back(Stack(store, {{DType::kQ4_0, 24}, {DType::kQ8_0, 16}}, 64));
+  emulate::EmulatedRuntime runtime{5, emulate::Checks::kNone};
+  DeviceHeap heap{runtime};
+  DeviceWeights weights;
+
+  Weight& Add(Weight weight) {
     WeightRole role;
     role.used = role.is_matrix = true;
     role.stack = 0;
-    role.place = e;
+    role.place = static_cast<int>(program.weights.size());
+    lowered.stacks.resize(1);
+    lowered.stacks[0].push_back(role.place);
     lowered.weights.push_back(role);
-    lowered.stacks[0].push_back(e);
+    return program.weights.emplace_back(std::move(weight));
   }
-  emulate::EmulatedRuntime runtime(5, emulate::Checks::kNone);
-  DeviceHeap heap(runtime);
-  DeviceWeights weights;
-  ASSERT_EQ(weights.Load(program, lowered, {}, runtime, heap), "");
-  EXPECT_EQ(heap.bytes(), PlanWeightBytes(program, lowered));
+  std::string Load() { return weights.Load(program, lowered, {}, runtime, heap); }
+};
+
+TEST(CudaMoeWeights, LieOneBehindAnotherPartByPart) {
+  WeightStore store(1);
+  ExpertStack stack;
+  constexpr int kExperts = 3;
   for (int e = 0; e < kExperts; ++e) {
-    const DeviceWeight& own = weights.At(e);
+    stack.Add(Stack(store, {{DType::kQ4_0, 24}, {DType::kQ8_0, 16}}, 64));
+  }
+  ASSERT_EQ(stack.Load(), "");
+  EXPECT_EQ(stack.heap.bytes(), PlanWeightBytes(stack.program, stack.lowered));
+  for (int e = 0; e < kExperts; ++e) {
+    const DeviceWeight& own = stack.weights.At(e);
     ASSERT_EQ(own.parts.size(), 2u);
     for (size_t part = 0; part < 2; ++part) {
       const size_t bytes = own.parts[part].Bytes(64);
       const unsigned char* at = own.parts[part].quantised.data;
-      EXPECT_EQ(at, weights.At(0).parts[part].quantised.data + e * bytes);
+      EXPECT_EQ(at, stack.weights.At(0).parts[part].quantised.data + e * bytes);
       std::vector<std::byte> expected(bytes);
-      PackQuantised(program.weights[static_cast<size_t>(e)].parts[part], 0, expected.data());
+      PackQuantised(stack.program.weights[static_cast<size_t>(e)].parts[part], 0, expected.data());
       EXPECT_EQ(memcmp(at, expected.data(), bytes), 0) << e << " " << part;
     }
   }
@@ -76,28 +86,16 @@ TEST(CudaMoeWeights, LieOneBehindAnotherPartByPart) {
 TEST(CudaMoeWeights, StepsOfAllExpertsDecideHowCodesAreRead) {
   for (const bool narrow : {false, true}) {
     WeightStore store(4);
-    StepProgram program;
-    DeviceProgram lowered;
-    lowered.stacks.resize(1);
+    ExpertStack stack;
     for (int e = 0; e < 2; ++e) {
-      const Weight& weight = program.weights.emplace_back(Stack(store, {{DType::kG4, 16}}, 64));
-      auto* block = const_cast<std::byte*>(weight.parts[0].data);
-      for (int64_t i = 0; i < weight.parts[0].Bytes() && (narrow || e == 0);
-           i += BlockBytes(DType::kG4)) {
+      const WeightSource& source = stack.Add(Stack(store, {{DType::kG4, 16}}, 64)).parts[0];
+      auto* block = const_cast<std::byte*>(source.data);
+      for (int64_t i = 0; i < source.Bytes() && (narrow || e == 0); i += BlockBytes(DType::kG4)) {
         std::memset(block + i, 0, 2);  // the lower half of the step
       }
-      WeightRole role;
-      role.used = role.is_matrix = true;
-      role.stack = 0;
-      role.place = e;
-      lowered.weights.push_back(role);
-      lowered.stacks[0].push_back(e);
     }
-    emulate::EmulatedRuntime runtime(5, emulate::Checks::kNone);
-    DeviceHeap heap(runtime);
-    DeviceWeights weights;
-    ASSERT_EQ(weights.Load(program, lowered, {}, runtime, heap), "");
-    EXPECT_EQ(weights.At(0).parts[0].quantised.narrow_steps, narrow);
+    ASSERT_EQ(stack.Load(), "");
+    EXPECT_EQ(stack.weights.At(0).parts[0].quantised.narrow_steps, narrow);
   }
 }
 

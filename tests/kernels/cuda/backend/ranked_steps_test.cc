@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/kernels/cuda/backend/step_bed.h"
+#include "tests/kernels/cuda/backend/step_checks.h"
 #include "tests/kernels/cuda/nccl/fake_nccl_file.h"
 
 namespace quire::kernels::cuda::test {
@@ -21,17 +21,6 @@ constexpr int kCollectives = 1 + 2 * 4;
 // Of a step whose rows are drawn or have logprobs, behind its graph: peaks, and what needs them.
 constexpr int kRounds = 2;
 constexpr int64_t kHours = 36'000'000'000;
-
-// Counts the graphs that are launched.
-class CountingRuntime : public EmulatedRuntime {
- public:
-  CountingRuntime() : EmulatedRuntime(9, Checks::kNone) {}
-  Error LaunchGraph(GraphId graph, StreamId stream) override {
-    ++graph_launches;
-    return EmulatedRuntime::LaunchGraph(graph, stream);
-  }
-  int graph_launches = 0;
-};
 
 class CudaRankedStepsTest : public testing::Test {
  protected:
@@ -86,12 +75,7 @@ TEST_F(CudaRankedStepsTest, GraphsOfStatesLatentsAndExpertsChangeNoBit) {
     options.experts = 5;
     options.latents = latents;
     options.hybrid = !latents;
-    std::vector<Answer> alone;
-    {
-      StepBed bed(options);
-      alone = bed.Serve(sequences, kTokens, {.alone = true});
-      ASSERT_TRUE(bed.Works()) << bed.program().Failure();
-    }
+    const std::vector<Answer> alone = ServeAlone(sequences, kTokens, options);
     options.nccl = fake_.library();
     options.start.graphs = true;
     auto runtime = std::make_unique<CountingRuntime>();

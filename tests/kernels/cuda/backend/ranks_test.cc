@@ -9,10 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/golden/golden_file.h"
-#include "tests/golden/rank_driver.h"
-#include "tests/kernels/cuda/backend/device.h"
-#include "worker/model/model.h"
+#include "tests/kernels/cuda/backend/rows.h"
 
 namespace quire::golden {
 namespace {
@@ -35,16 +32,6 @@ class CudaRanksTest : public testing::TestWithParam<const char*> {
     model_ = *std::move(model);
     golden_ = ReadGolden(Folder(GetParam()) + "/golden.json");
   }
-  std::unique_ptr<RankDriver> Drive(int ranks) {
-    RankDriver::Options options;
-    options.ranks = ranks;
-    options.sequences = 2;
-    options.make_backend = MakeDeviceBackend;
-    std::string error;
-    auto driver = RankDriver::Make(*model_, options, error);
-    EXPECT_NE(driver, nullptr) << error;
-    return driver;
-  }
 
   std::unique_ptr<model::Model> model_;
   Golden golden_;
@@ -52,8 +39,8 @@ class CudaRanksTest : public testing::TestWithParam<const char*> {
 
 TEST_P(CudaRanksTest, TwoComputeWhatOneDoesInAnyBatch) {
   const std::span<const int32_t> tokens(golden_.tokens.data(), kTokens);
-  const auto one = Drive(1);
-  const auto two = Drive(2);
+  const auto one = DriveRanks(*model_, 1);
+  const auto two = DriveRanks(*model_, 2);
   ASSERT_TRUE(one != nullptr && two != nullptr);
   const std::vector<Row> wanted = one->Step({{0, 0, tokens}});
   const std::vector<Row> whole = two->Step({{0, 0, tokens}});
@@ -81,7 +68,7 @@ TEST_P(CudaRanksTest, TwoComputeWhatOneDoesInAnyBatch) {
 }
 
 TEST_P(CudaRanksTest, AFailedCollectiveEndsTheStep) {
-  const auto two = Drive(2);
+  const auto two = DriveRanks(*model_, 2);
   ASSERT_NE(two, nullptr);
   two->Abort();
   EXPECT_EQ(two->StepOfFailedGroup(std::span(golden_.tokens).first(4)),

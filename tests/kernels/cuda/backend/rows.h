@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <numeric>
@@ -15,6 +16,7 @@
 
 #include "tests/golden/driver.h"
 #include "tests/golden/golden_file.h"
+#include "tests/golden/rank_driver.h"
 #include "tests/kernels/cuda/backend/device.h"
 #include "worker/model/model.h"
 
@@ -60,6 +62,17 @@ inline std::vector<float> Difference(const std::vector<float>& a, const std::vec
   return out;
 }
 
+// How far `got` lies from `exact`, of the norm of `exact`.
+inline double RelativeError(const std::vector<Row>& got, const std::vector<Row>& exact) {
+  double off = 0.0;
+  double all = 0.0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    off += SquaredNorm(Difference(got[i].logits, exact[i].logits));
+    all += SquaredNorm(exact[i].logits);
+  }
+  return std::sqrt(off / all);
+}
+
 inline Golden GoldenOf(const std::string& name) {
   return ReadGolden(SourceFolder() + "/tests/golden/models/" + name + "/golden.json");
 }
@@ -77,6 +90,18 @@ inline std::unique_ptr<Driver> DriveDevice(const model::Model& model, DriverOpti
 }
 inline std::unique_ptr<Driver> DriveCpu(const model::Model& model, DriverOptions options = {}) {
   return Drive(model, std::move(options));
+}
+
+// Ranks with a device each, and room for two sequences.
+inline std::unique_ptr<RankDriver> DriveRanks(model::Model& model, int ranks) {
+  RankDriver::Options options;
+  options.ranks = ranks;
+  options.sequences = 2;
+  options.make_backend = MakeDeviceBackend;
+  std::string error;
+  std::unique_ptr<RankDriver> driver = RankDriver::Make(model, options, error);
+  EXPECT_NE(driver, nullptr) << error;
+  return driver;
 }
 
 inline std::string TestName(std::string name) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/cuda/backend/workspace.h"
-#include "tests/kernels/cuda/backend/step_bed.h"
+#include "tests/kernels/cuda/backend/step_checks.h"
 
 namespace quire::kernels::cuda::test {
 namespace {
@@ -18,50 +18,8 @@ namespace {
 using emulate::Checks;
 using emulate::EmulatedRuntime;
 
-// Counts the graphs that are launched.
-class CountingRuntime : public EmulatedRuntime {
- public:
-  explicit CountingRuntime(uint64_t seed) : EmulatedRuntime(seed, Checks::kNone) {}
-  Error LaunchGraph(GraphId graph, StreamId stream) override {
-    graphs.insert(static_cast<uint32_t>(graph));
-    ++graph_launches;
-    return EmulatedRuntime::LaunchGraph(graph, stream);
-  }
-  std::set<uint32_t> graphs;  // that were launched
-  int graph_launches = 0;
-};
-
-std::vector<Answer> Alone(const std::vector<Sequence>& sequences, size_t tokens,
-                          const BedOptions& like) {
-  BedOptions options = like;
-  options.start.graphs = false;
-  StepBed bed(options);
-  return bed.Serve(sequences, tokens, {.alone = true});
-}
-
 TEST(CudaStepsTest, GraphsAndStepsInFlightChangeNoBit) {
-  const std::vector<Sequence> sequences = RandomSequences(7, 20, 11);
-  constexpr size_t kTokens = 10;
-  const std::vector<Answer> alone = Alone(sequences, kTokens, {});
-  for (const bool graphs : {false, true}) {
-    BedOptions options;
-    options.start.graphs = graphs;
-    auto runtime = std::make_unique<CountingRuntime>(9);
-    CountingRuntime& counts = *runtime;
-    StepBed bed(options, std::move(runtime));
-    ASSERT_EQ(bed.program().Failure(), "");
-    for (const int in_flight : {1, 2}) {
-      for (const uint64_t seed : {1u, 2u}) {
-        SCOPED_TRACE(testing::Message() << graphs << in_flight << seed);
-        const auto answers = bed.Serve(sequences, kTokens, {in_flight, 6, seed});
-        ASSERT_EQ(bed.program().Failure(), "");
-        ASSERT_EQ(answers, alone);
-      }
-    }
-    EXPECT_EQ(counts.graph_launches > 0, graphs);
-    // 1, 2, 4 and 8 rows; one class of contexts.
-    EXPECT_EQ(counts.graphs.size(), graphs ? 4u : 0u);
-  }
+  ExpectGraphsAndFlightsChangeNoBit(RandomSequences(7, 20, 11), 10, {});
 }
 
 TEST(CudaStepsTest, EveryBucketIsReplayed) {
@@ -71,7 +29,7 @@ TEST(CudaStepsTest, EveryBucketIsReplayed) {
   options.max_positions = 32;
   const std::vector<Sequence> sequences = RandomSequences(40, 4, 12);
   constexpr size_t kTokens = 3;
-  const std::vector<Answer> alone = Alone(sequences, kTokens, options);
+  const std::vector<Answer> alone = ServeAlone(sequences, kTokens, options);
   auto runtime = std::make_unique<CountingRuntime>(9);
   CountingRuntime& counts = *runtime;
   StepBed bed(options, std::move(runtime));
@@ -97,7 +55,7 @@ TEST(CudaStepsTest, LongContextsAreReplayed) {
   for (int32_t i = 0; i < 510; ++i) longer[0].prompt.push_back(i * 7 % 97);
   sequences[1] = longer[0];
   constexpr size_t kTokens = 5;  // from the first span into the second
-  const std::vector<Answer> alone = Alone(sequences, kTokens, options);
+  const std::vector<Answer> alone = ServeAlone(sequences, kTokens, options);
   auto runtime = std::make_unique<CountingRuntime>(9);
   CountingRuntime& counts = *runtime;
   StepBed bed(options, std::move(runtime));
@@ -105,24 +63,16 @@ TEST(CudaStepsTest, LongContextsAreReplayed) {
   EXPECT_EQ(counts.graphs.size(), 2u);
 }
 
-// Brings a bucket to the device with the tail of an earlier step: the padding was forgotten.
-class StaleTailRuntime : public CountingRuntime {
+// Leaves tokens, positions and pages of an earlier step behind the rows' own.
+class StaleTailRuntime : public StaleRuntime {
  public:
-  using CountingRuntime::CountingRuntime;
-  Error Copy(StreamId stream, void* to, const void* from, size_t bytes) override {
-    const InputPlaces places(shape);
-    if (shape.tokens > 0 && inputs_ == nullptr) inputs_ = to;  // a step begins with its piece
-    if (to != inputs_ || bytes != 4 * static_cast<size_t>(places.words)) {
-      return CountingRuntime::Copy(stream, to, from, bytes);
-    }
-    const auto* words = static_cast<const int32_t*>(from);
-    if (!stale) {
-      before_.assign(words, words + places.words);
-      return CountingRuntime::Copy(stream, to, from, bytes);
-    }
-    std::vector<int32_t>& piece = pieces_.emplace_back(words, words + places.words);
+  using StaleRuntime::StaleRuntime;
+
+ private:
+  void Spoil(const InputPlaces& places, const std::vector<int32_t>& before,
+             std::vector<int32_t>& piece) override {
     const auto keep = [&](int64_t list) {
-      std::copy(before_.begin() + list + rows, before_.begin() + list + shape.tokens,
+      std::copy(before.begin() + list + rows, before.begin() + list + shape.tokens,
                 piece.begin() + list + rows);
     };
     keep(places.tokens);
@@ -130,50 +80,19 @@ class StaleTailRuntime : public CountingRuntime {
     for (int group = 0; group < shape.groups; ++group) {
       keep(places.pages + int64_t{group} * shape.tokens);
     }
-    return CountingRuntime::Copy(stream, to, piece.data(), bytes);
   }
-  StepShape shape;  // of the bucket
-  int rows = 0;     // that there are in it
-  bool stale = false;
-
- private:
-  const void* inputs_ = nullptr;
-  std::vector<int32_t> before_;
-  std::deque<std::vector<int32_t>> pieces_;  // copies read them late
 };
 
 TEST(CudaStepsTest, AStaleRowInAGraphIsFound) {
   BedOptions options;
   options.max_positions = 32;
-  options.pages = 32;  // of two groups and eight sequences: few that are nobody's
-  const std::vector<Sequence> eight = RandomSequences(8, 12, 15);
-  const std::vector<Sequence> five(eight.begin(), eight.begin() + 5);
-  constexpr size_t kTokens = 14;
-  const std::vector<Answer> alone = Alone(five, kTokens, options);
-  int found = 0;
-  for (const uint64_t seed : {1u, 2u, 3u, 4u}) {
-    for (const bool stale : {false, true}) {
-      auto runtime = std::make_unique<StaleTailRuntime>(seed);
-      StaleTailRuntime& planted = *runtime;
-      StepBed bed(options, std::move(runtime));
-      planted.shape = ShapeOfBucket(8, 1, RulesOf(bed.model(), bed.options()));
-      planted.rows = 5;
-      bed.Serve(eight, 3, {2, 10, seed});
-      planted.stale = stale;
-      // Slots and pages are dealt anew: what rows of before would write to is others' now.
-      const bool same = bed.Serve(five, kTokens, {2, 10, seed + 10}) == alone;
-      if (!stale) {
-        EXPECT_TRUE(same);
-      }
-      found += stale && !same ? 1 : 0;
-    }
-  }
-  EXPECT_GE(found, 2);
+  options.pages = 32;  // of two groups and eight sequences: few that no sequence has
+  EXPECT_GE(CountFoundStale<StaleTailRuntime>(options, 14, 4), 2);
 }
 
 TEST(CudaStepsTest, StartUpMayRunEachShapeFirst) {
   const std::vector<Sequence> sequences = RandomSequences(3, 12, 16);
-  const std::vector<Answer> alone = Alone(sequences, 4, {});
+  const std::vector<Answer> alone = ServeAlone(sequences, 4, {});
   BedOptions options;
   options.start.warm_up = true;
   StepBed bed(options, std::make_unique<EmulatedRuntime>(4, Checks::kNone));
@@ -184,21 +103,10 @@ TEST(CudaStepsTest, StartUpMayRunEachShapeFirst) {
 // A device loads a kernel when it first runs, and takes memory for it.
 TEST(CudaStepsTest, NoKernelRunsForTheFirstTimeOnceLoaded) {
   for (const int max_rows : {2, 8}) {
+    SCOPED_TRACE(max_rows);
     BedOptions options;
-    options.start.warm_up = true;
     options.max_rows = max_rows;
-    StepBed bed(options);
-    const auto names = [&bed] {
-      std::set<std::string> all;
-      for (const auto& [name, counters] : bed.runtime().counters()) all.insert(name);
-      return all;
-    };
-    const std::set<std::string> loaded = names();
-    for (const size_t length : {3, 12, 20, 40, 80}) {
-      bed.Serve({{std::vector<int32_t>(length, 5), 0.0f, 1}}, 3, {});
-    }
-    ASSERT_EQ(bed.program().Failure(), "");
-    EXPECT_EQ(names(), loaded) << max_rows;
+    ExpectNothingNewOnceLoaded(options, {3, 12, 20, 40, 80});
   }
 }
 
@@ -258,7 +166,7 @@ TEST(CudaStepsTest, PagesAreWhatIsLeftLessAMargin) {
   same.start.graphs = false;
   const std::vector<Sequence> sequences = RandomSequences(3, 12, 19);
   EXPECT_EQ(less->Serve(sequences, 4, {.pages = less->program().PageCount()}),
-            Alone(sequences, 4, same));
+            ServeAlone(sequences, 4, same));
   const auto nothing = load(used + kMargin - 2000 * page_bytes);
   EXPECT_EQ(nothing->program().Failure(),
             "no memory is left on the device for a page of keys and values");
