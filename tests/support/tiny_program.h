@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <stdexcept>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "kernels/step_program.h"
@@ -51,5 +53,14 @@ struct TinyProgram {
   uint64_t state_;
   std::deque<std::vector<float>> memory_;
 };
+
+// The first op of a kind in a program.
+template <class Wanted>
+Wanted& First(kernels::StepProgram& program) {
+  for (kernels::Op& op : program.ops) {
+    if (auto* one = std::get_if<Wanted>(&op)) return *one;
+  }
+  throw std::out_of_range("no such op");
+}
 
 }  // namespace quire::test

@@ -41,7 +41,7 @@ class Lowering {
 
   std::string Run() {
     if (program_.full.kv_heads > 0) {
-      return "layers whose heads differ have no kernel on this device yet; use --device cpu";
+      return "layers whose heads differ have no kernel on this device yet";
     }
     if (program_.latents) {
       if (std::string refusal = RefuseLatents(program_); !refusal.empty()) return refusal;
@@ -162,9 +162,7 @@ class Lowering {
     Emit(ActivationStep{op.activation, product.out, op.out});
   }
 
-  void Take(const SliceGateOp&) {
-    Fail("gates of layers have no kernel on this device yet; use --device cpu");
-  }
+  void Take(const SliceGateOp&) { Fail("gates of layers have no kernel on this device yet"); }
 
   void Take(const HeadSquaresOp& op) {
     Fresh(op.qkv);
@@ -174,11 +172,9 @@ class Lowering {
 
   void Take(const RopeAppendOp& op) {
     if (op.kv_heads == 0) {
-      return Fail(
-          "layers that read another's keys have no kernel on this device yet; use --device cpu");
+      return Fail("layers that read another's keys have no kernel on this device yet");
     }
-    if (op.v_norm)
-      return Fail("norms of values have no kernel on this device yet; use --device cpu");
+    if (op.v_norm) return Fail("norms of values have no kernel on this device yet");
     UseVector(op.q_norm);
     UseVector(op.k_norm);
     if (op.heads > kMaxHeadsPerKvHead * op.kv_heads) {
@@ -193,8 +189,7 @@ class Lowering {
 
   void Take(const AttentionOp& op) {
     if (op.sinks != kNoId && op.head_dim > kMostSinkHeadDim) {
-      return Fail(
-          "sinks of heads above 128 elements have no kernel on this device yet; use --device cpu");
+      return Fail("sinks of heads above 128 elements have no kernel on this device yet");
     }
     UseVector(op.sinks);
     AttentionOp step = op;
@@ -288,7 +283,7 @@ class Lowering {
     UseVector(op.weight);
     UseVector(op.bias);
     if (program_.states[static_cast<size_t>(op.layer)].taps < 2) {
-      return Fail("a convolution of one tap has no kernel on this device yet; use --device cpu");
+      return Fail("a convolution of one tap has no kernel on this device yet");
     }
     if (lowered_.buffers[op.out].width % 8 != 0) return FailWidth(op.out);
     Fresh(op.in);
@@ -301,8 +296,7 @@ class Lowering {
     UseVector(op.bias);
     UseVector(op.skip);
     if (op.key_dim > kMostKeyDim) {
-      return Fail(
-          "heads of more than 256 keys have no kernel on this device yet; use --device cpu");
+      return Fail("heads of more than 256 keys have no kernel on this device yet");
     }
     Fresh(op.in);
     Fresh(op.gates);
@@ -315,7 +309,7 @@ class Lowering {
     if (op.group < 8 || op.group > kMostGatedNormGroup) {
       return Fail(
           "gated norms of fewer than 8 or more than 24576 elements have no kernel on this device "
-          "yet; use --device cpu");
+          "yet");
     }
     Fresh(op.in);
     Fresh(op.gate);
@@ -342,11 +336,8 @@ class Lowering {
   void Take(const ActivateOp&) { FailAdapters(); }
   void Take(const CopyOp&) { FailHeads(); }
   void Take(const InputOp&) { FailHeads(); }
-  void FailHeads() { Fail("draft heads have no kernel on this device yet; use --device cpu"); }
-  void FailAdapters() {
-    Fail(
-        "adapters have no kernel on this device yet; use --device cpu, or leave --enable-lora out");
-  }
+  void FailHeads() { Fail("draft heads have no kernel on this device yet"); }
+  void FailAdapters() { Fail("adapters (--enable-lora) have no kernel on this device yet"); }
 
   // Without a weight what is returned goes nowhere.
   WeightRole& UseVector(WeightId id) {
@@ -430,7 +421,7 @@ class Lowering {
     Fresh(buffer);
     if (of.is_float32) return buffer;
     if (norms_[buffer] == kNoId) {
-      Fail("a router reads what no norm makes; use --device cpu");
+      Fail("a router reads what no norm makes");
       return buffer;
     }
     auto& norm = std::get<NormStep>(lowered_.steps[static_cast<size_t>(norms_[buffer])]);
@@ -476,7 +467,8 @@ class Lowering {
 }  // namespace
 
 std::string Lower(const StepProgram& program, DeviceProgram& lowered) {
-  return Lowering(program, lowered).Run();
+  const std::string refusal = Lowering(program, lowered).Run();
+  return refusal.empty() ? "" : refusal + "; use --device cpu";
 }
 
 }  // namespace quire::kernels::cuda

@@ -140,7 +140,7 @@ struct DeviceProgram {
   size_t first_sampled = 0;  // the first step over the rows whose logits are needed
 };
 
-// Empty on success; otherwise which op this device does not compute, and why.
+// Empty on success; otherwise which op this device does not compute, why, and what works.
 std::string Lower(const StepProgram& program, DeviceProgram& lowered);
 
 }  // namespace quire::kernels::cuda

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <variant>
 #include <vector>
@@ -19,6 +18,7 @@ namespace {
 
 using emulate::Checks;
 using emulate::EmulatedRuntime;
+using quire::test::First;
 
 BedOptions Latents() {
   BedOptions options;
@@ -90,15 +90,6 @@ TEST(CudaLatentSteps, OnceLoadedMemoryIsConstant) {
   ExpectMemoryAsPlanned(bed);
 }
 
-// The first op of a kind in a program.
-template <class Wanted>
-Wanted& First(StepProgram& program) {
-  for (Op& op : program.ops) {
-    if (auto* one = std::get_if<Wanted>(&op)) return *one;
-  }
-  throw std::out_of_range("no such op");
-}
-
 TEST(CudaLatentSteps, WhatNoKernelComputesIsRefusedByName) {
   const quire::test::TinyProgram tiny(5, 0, 1, {.latents = true});
   const auto refusal = [&tiny](const std::function<void(StepProgram&)>& change) {
@@ -109,13 +100,13 @@ TEST(CudaLatentSteps, WhatNoKernelComputesIsRefusedByName) {
   };
   EXPECT_EQ(refusal([](StepProgram&) {}), "");
   EXPECT_EQ(refusal([](StepProgram& p) { p.head_dim = 584; }),
-            "latents of 584 elements: multiples of 8 up to 576 are served");
+            "latents of 584 elements: multiples of 8 up to 576 are served; use --device cpu");
   EXPECT_EQ(refusal([](StepProgram& p) { First<LatentAppendOp>(p).rank = 28; }),
             "latent_append: latents of 28 elements and 8 that turn: multiples of 8, up to 512 and "
-            "those, are served");
+            "those, are served; use --device cpu");
   EXPECT_EQ(refusal([](StepProgram& p) { First<LatentAppendOp>(p).query_dim = 20; }),
             "latent_append: heads of queries have 12 elements that do not turn; multiples of 8 are "
-            "served");
+            "served; use --device cpu");
   EXPECT_NE(refusal([](StepProgram& p) {
               p.weights[static_cast<size_t>(First<HeadLinearOp>(p).weights[0])].cols = 1024;
             }).find("up to 1016 columns in multiples of 8 are served"),

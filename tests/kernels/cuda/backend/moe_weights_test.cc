@@ -2,6 +2,7 @@
 // of a mixture is refused.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -18,13 +19,6 @@ namespace quire::kernels::cuda::test {
 namespace {
 
 using kernels::test::WeightStore;
-
-MoeOp& FirstMixture(StepProgram& program) {
-  for (Op& op : program.ops) {
-    if (auto* moe = std::get_if<MoeOp>(&op)) return *moe;
-  }
-  std::abort();
-}
 
 Weight Stack(WeightStore& store, const std::vector<std::pair<DType, int64_t>>& parts,
              int64_t cols) {
@@ -125,7 +119,7 @@ TEST(CudaMoeWeights, ARouterMayBeOfAnySize) {
 TEST(CudaMoeWeights, ExpertsOfSeveralTypesAreExpanded) {
   quire::test::TinyProgram tiny(5, 0, 1, {.experts = 4});
   WeightStore store(3);
-  const MoeOp& moe = FirstMixture(tiny.program);
+  const MoeOp& moe = quire::test::First<MoeOp>(tiny.program);
   for (size_t e = 0; e < 4; ++e) {
     const auto id = static_cast<size_t>(moe.experts[e].down);
     tiny.program.weights[id] = Stack(store, {{e == 2 ? DType::kQ8_0 : DType::kQ4_0, 32}}, 64);
@@ -151,7 +145,7 @@ TEST(CudaMoeWeights, WhatHasNoKernelIsRefused) {
 
   const auto error = [](const std::function<void(quire::test::TinyProgram&, MoeOp&)>& spoil) {
     quire::test::TinyProgram tiny(5, 0, 1, {.experts = 4});
-    spoil(tiny, FirstMixture(tiny.program));
+    spoil(tiny, quire::test::First<MoeOp>(tiny.program));
     DeviceProgram lowered;
     return Lower(tiny.program, lowered);
   };
@@ -168,6 +162,20 @@ TEST(CudaMoeWeights, WhatHasNoKernelIsRefused) {
               tiny.program.buffers.push_back({"unwritten", 32, false});
               moe.router_in = static_cast<BufferId>(tiny.program.buffers.size()) - 1;
             }).find("what no norm makes"),
+            std::string::npos);
+  // Rows that a gated norm writes in 16 bits alone are for products.
+  EXPECT_NE(error([](auto& tiny, MoeOp& moe) {
+              moe.router_in = moe.out;
+              GatedNormOp norm;
+              norm.weight = quire::test::First<NormOp>(tiny.program).weight;
+              norm.group = 32;
+              norm.in = norm.gate = norm.out = moe.out;
+              auto& ops = tiny.program.ops;
+              const auto at = std::find_if(ops.begin(), ops.end(), [](const Op& op) {
+                return std::holds_alternative<MoeOp>(op);
+              });
+              ops.insert(at, norm);
+            }).find("only a product may read what a gated norm makes; use --device cpu"),
             std::string::npos);
   EXPECT_NE(error([](auto& tiny, MoeOp&) {
               for (Op& op : tiny.program.ops) {
