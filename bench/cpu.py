@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import subprocess
+import time
 
 import record as recording
 
@@ -107,11 +108,9 @@ ALONE = (lambda folder, model: engine("decode", model, tokens=48, batch=1, repea
          lambda folder, model, fa: llama_bench(folder, model, fa, 0, 48, 1))
 
 
-def cells(small):
-    """Of one model: name to (ours, the peer's by its flash attention)."""
-    found = {"prefill 512": prompt(512), "decode batch 1": ALONE, "decode batch 4": streams(4, 128),
-             "decode batch 16": streams(16, 128)}
-    return found if small else {**found, "prefill 4096": prompt(4096), "decode batch 16 at 4096": streams(16, 4096)}
+# Of one model: name to (ours, the peer's by its flash attention).
+SHORT = {"prefill 512": prompt(512), "decode batch 1": ALONE, "decode batch 4": streams(4, 128), "decode batch 16": streams(16, 128)}
+LONG = {"prefill 4096": prompt(4096), "decode batch 16 at 4096": streams(16, 4096)}
 
 
 KEYS = ("quire", "llama.cpp", "ratio", "read GB/s", "int8 Gop/s")
@@ -124,7 +123,7 @@ class Kept:
         self.path = None
         if recording.changed_files():
             return
-        self.about = {"commit": recording.commit(), "cpu": recording.machine()["cpu"]}
+        self.about = {"commit": recording.commit(), "cpu": recording.processor(recording.machine())}
         self.path = FOLDER / "bench-cpu.jsonl"
 
     def read(self, name):
@@ -143,12 +142,11 @@ class Kept:
                 file.write(json.dumps(self.about | line) + "\n")
 
 
-def against_peer(folder, name, model, args, spread, table=None):
-    """Every cell of the table (`cells`, if none is given) in turns, the peer with its better setting of flash attention, the machine's limits beside each. A run
-    that was cut short goes on where it ended, on the same commit."""
+def against_peer(folder, name, model, args, spread, table):
+    """Every cell of the table in turns, the peer with its better setting of flash attention, the machine's limits beside
+    each. A run that was cut short goes on where it ended, on the same commit."""
     kept = Kept()
     rows = kept.read(name)
-    table = table or cells(args.small or "8B" in name)  # there 4,096 tokens of prompt take the peer eight minutes
     for cycle in range(args.cycles):
         for cell, (mine, peer) in table.items():
             row = rows.setdefault(cell, [])
@@ -164,7 +162,31 @@ def against_peer(folder, name, model, args, spread, table=None):
             print(f"cycle {cycle + 1}: {name} {cell}: {ours:.1f} and {theirs:.1f} tokens/s, {ours / theirs:.2f}x; "
                   f"{limits['read_gb_per_s']} GB/s", flush=True)
     return {cell: {**{key: spread([line[key] for line in row]) for key in KEYS},
-                   "llama.cpp flash attention": row[0]["flash"]} for cell, row in rows.items()}
+                   "llama.cpp flash attention": row[0]["flash"]} for cell, row in rows.items() if cell in table}
+
+
+def cost_of(command):
+    """Wall seconds and the peak of resident MiB of a process."""
+    begin = time.perf_counter()
+    started = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(started.pid, 0)
+    if status != 0:
+        raise RuntimeError(f"{command[0]} failed: {status}")
+    return time.perf_counter() - begin, usage.ru_maxrss / 1024
+
+
+def starts(folder, model, cycles, spread):
+    """From the start of a process to the end of a prompt of eight tokens, the file in the page cache: both engines in
+    turns. Wall seconds and peaks of resident memory."""
+    commands = {"quire": [BIN / "engine_bench", f"--model={model}", "--mode=prefill", "--tokens=8", "--repeats=1", "--warmups=0",
+                          f"--threads={os.cpu_count()}"],
+                "llama.cpp": [folder / "llama-bench", "-m", model, "-t", os.cpu_count(), "-p", 8, "-n", 0, "-r", 1, "--no-warmup"]}
+    model.read_bytes()
+    rows = [{name: cost_of(command) for name, command in commands.items()} for _ in range(cycles)]
+    found = {f"{name} {what}": spread([row[name][i] for row in rows])
+             for name in commands for i, what in enumerate(("seconds", "peak MiB"))}
+    return {**found, "file MiB": round(model.stat().st_size / 2**20, 1),
+            "ratio of seconds": spread([row["quire"][0] / row["llama.cpp"][0] for row in rows])}
 
 
 def probes():

@@ -448,9 +448,10 @@ int Main(const std::vector<std::string>& args) {
     std::fprintf(stderr, "engine_bench: %s\n", StatusMessage(model.status()).c_str());
     return 2;
   }
+  kernels::CpuOptions cpu{.threads = options.threads, .isa = options.isa};
+  cpu.activation_dtype = options.activation_dtype;
   std::string error;
-  const auto backend =
-      kernels::MakeCpuBackend({options.threads, options.isa, options.activation_dtype}, error);
+  const auto backend = kernels::MakeCpuBackend(cpu, error);
   if (backend == nullptr) {
     std::fprintf(stderr, "engine_bench: %s\n", error.c_str());
     return 2;

@@ -33,6 +33,13 @@ def machine():
             "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)}
 
 
+def processor(machine):
+    """A processor's name in the results. Hosts give many models one name, so that its family and model stand beside it."""
+    if "model" not in machine:
+        return machine["cpu"]
+    return f"{machine['cpu']} (family {machine['cpu family']}, model {machine['model']})"
+
+
 def maker_of(cpu):
     return next((maker for maker in MAKERS if maker.lower() in cpu.lower()), "other")
 
@@ -130,5 +137,5 @@ def record(name, body, run):
     """Puts what `run` saw into the file of this benchmark, in place of what this processor had before."""
     document = read(name)
     entry = run.entry(body)
-    document["figures"][entry["machine"]["cpu"]] = entry
+    document["figures"][processor(entry["machine"])] = entry
     write(name, document)

@@ -64,16 +64,18 @@ def bench_cpu(args):
     """Tokens/s of the bare engine against llama.cpp: same file, same threads, alternating, limits of the machine beside."""
     import cpu
     folder = cpu.peer_folder()
-    models = {}
-    if not args.small:
-        models["Llama-3.2-1B's shape, Q4_K_M"] = lambda: cpu.shape_1b(folder, "Q4_K_M")
-    models["gemma3-270m Q4_K_M"] = gemma
-    if not args.small:
-        models["Llama-3.1-8B's shape, Q4_K_M"] = lambda: cpu.shape(folder, "Llama-3.1-8B", "Q4_K_M")
-        models["Llama-3.2-1B's shape, Q8_0"] = lambda: cpu.shape_1b(folder, "Q8_0")
+    whole, short = {**cpu.SHORT, **cpu.LONG}, cpu.SHORT
+    small = ("gemma3-270m Q4_K_M", gemma, short if args.small else whole)
+    eight = ("Llama-3.1-8B's shape, Q4_K_M", lambda: cpu.shape(folder, "Llama-3.1-8B", "Q4_K_M"))
+    runs = [small] if args.small else [
+        ("Llama-3.2-1B's shape, Q4_K_M", lambda: cpu.shape_1b(folder, "Q4_K_M"), whole), small, (*eight, short),
+        ("Llama-3.2-1B's shape, Q8_0", lambda: cpu.shape_1b(folder, "Q8_0"), whole), (*eight, cpu.LONG)]
     table = {}
-    for name, make in models.items():  # what there is stands after each, since all of it takes an hour
-        table[name] = cpu.against_peer(folder, name, make(), args, spread)
+    for name, make, cells in runs:  # what there is stands after each, since all of it takes an hour
+        model, row = make(), table.setdefault(name, {})
+        row.update(cpu.against_peer(folder, name, model, args, spread, cells))
+        if "start" not in row:
+            row["start"] = cpu.starts(folder, model, args.cycles, spread)
         record("cpu", {"threads": os.cpu_count(), "unit": "tokens/s",
                        "peer": folder.parent.name.replace("build-", "llama.cpp as vendored in llama-cpp-python "),
                        "results": table})
@@ -657,7 +659,7 @@ def run_all(args):
     changed = recording.changed_files()
     if changed:
         sys.exit(f"bench --all: {changed[0]} is changed: commit first, so that all figures are of one commit")
-    cpu, failed = recording.machine()["cpu"], []
+    cpu, failed = recording.processor(recording.machine()), []
     for name, bench in functions().items():
         done = recording.read(BENCHES[name].file)["figures"].get(cpu, {})
         if done.get("commit") == recording.commit():

@@ -19,13 +19,13 @@ def bench(tmp_path, monkeypatch):
         return {"tokens_per_second": float(len(here.asked))}
 
     monkeypatch.setattr(cpu, "FOLDER", tmp_path)
-    monkeypatch.setattr(cpu, "cells", lambda *_: {"cell": (ours, lambda folder, model, flash: 2.0 + flash)})
     monkeypatch.setattr(cpu, "probes", lambda: {"read_gb_per_s": 1.0, "dot_gop_per_s": 0})
     monkeypatch.setattr(record, "commit", lambda: here.commit)
     monkeypatch.setattr(record, "machine", lambda: {"cpu": here.cpu})
     monkeypatch.setattr(record, "changed_files", lambda: here.changed)
     args = types.SimpleNamespace(cycles=3, small=True)
-    here.run = lambda name="model": cpu.against_peer(None, name, None, args, list)["cell"]
+    table = {"cell": (ours, lambda folder, model, flash: 2.0 + flash)}
+    here.run = lambda name="model": cpu.against_peer(None, name, None, args, list, table)["cell"]
     return here
 
 
@@ -57,3 +57,10 @@ def test_another_model_is_measured_too_and_a_changed_tree_leaves_nothing(bench):
     bench.run("other")
     assert len(bench.asked) == 9
     assert len({json.loads(line)["model"] for line in (cpu.FOLDER / "bench-cpu.jsonl").read_text().splitlines()}) == 2
+
+
+def test_a_start_is_timed_and_its_memory_weighed(tmp_path):
+    seconds, peak = cpu.cost_of(["python3", "-c", "import time; held = bytearray(64 << 20); time.sleep(0.2)"])
+    assert 0.2 <= seconds < 20 and 64 <= peak < 256
+    with pytest.raises(RuntimeError, match="failed"):
+        cpu.cost_of(["false"])

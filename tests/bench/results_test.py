@@ -33,7 +33,7 @@ def test_every_figure_says_where_it_comes_from():
     for name, document in documents().items():
         for cpu, entry in document["figures"].items():
             assert NEEDED <= set(entry), f"{name}, {cpu}: lacks {NEEDED - set(entry)}"
-            assert entry["machine"]["cpu"] == cpu
+            assert record.processor(entry["machine"]) == cpu
             if "command" in entry:
                 assert NEEDED_NOW <= set(entry), f"{name}, {cpu}: lacks {NEEDED_NOW - set(entry)}"
 
@@ -51,11 +51,17 @@ def test_a_new_entry_takes_the_place_of_its_own_processor_alone(tmp_path, monkey
     for value in (2, 3):
         record.record("some", {"value": value}, record.Run())
     document = record.read("some")
-    here = record.machine()["cpu"]
+    here = record.processor(record.machine())
     assert document["figures"]["Intel Z"] == other
     assert document["figures"][here]["value"] == 3
     assert NEEDED_NOW <= set(document["figures"][here])
     assert "Intel" not in document["missing"]
+
+
+def test_models_of_one_name_have_entries_of_their_own():
+    zen = {"cpu": "AMD EPYC", "cpu family": 25}
+    assert record.processor(zen | {"model": 1}) != record.processor(zen | {"model": 17})
+    assert record.processor({"cpu": "AMD EPYC"}) == "AMD EPYC"
 
 
 def test_results_that_are_older_than_their_code_are_listed():
