@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 
 #include "kernels/cpu/attention_frame.h"
 #include "kernels/cpu/attention_latents.h"
@@ -41,7 +42,7 @@ template <class V>
 void WriteOut(const AttentionFrame& f) {
   for (int r = 0; r < f.rows; ++r) {
     const int token = f.row->first_token + f.task->token_begin + r / f.group;
-    const int head = f.task->kv_head * f.group + r % f.group;
+    const int head = f.kv_head * f.group + r % f.group;
     float* out = f.job->out + token * f.job->out_stride + head * f.job->value_dim;
     const auto sum = V::Set(V::ReduceAdd(V::Load(f.all.sum + 16 * r)));
     for (int d = 0; d < f.job->value_dim; d += 16) {
@@ -55,62 +56,70 @@ template <class V>
 void BeginWithSinks(const AttentionFrame& f) {
   if (f.job->sinks == nullptr) return;
   for (int r = 0; r < f.rows; ++r) {
-    f.all.maximum[r] = f.job->sinks[f.task->kv_head * f.group + r % f.group];
+    f.all.maximum[r] = f.job->sinks[f.kv_head * f.group + r % f.group];
     f.all.sum[16 * r] = 1.0f;
   }
 }
 
-// Spans and tiles of all keys; add(key, begin, end) adds the tile of keys from `key` on.
+// Whether so many rows of a head read keys and values from their pages.
+template <class V>
+bool ReadsPages(const AttentionJob& job, int rows) {
+  return RowTiles(rows, V::kTileRows).count <= kMostPageTiles && !job.latents;
+}
+
+// Spans and tiles of all keys of the heads; add(key, begin, end) adds the tile of keys from `key`
+// on to each of them.
 template <class V, class AddTileOf>
-void AttendSpans(AttentionFrame& f, AddTileOf&& add) {
-  const int begin = f.FirstKey(0);
-  const int end = f.EndKey(f.rows - 1);
+void AttendSpans(std::span<const AttentionFrame> heads, AddTileOf&& add) {
+  const int begin = heads[0].FirstKey(0);
+  const int end = heads[0].EndKey(heads[0].rows - 1);
   for (int span = begin / kSpanKeys; span * kSpanKeys < end; ++span) {
-    Reset<V>(f, f.span);
+    for (const AttentionFrame& f : heads) Reset<V>(f, f.span);
     const int span_end = std::min(end, (span + 1) * kSpanKeys);
     int key = std::max(begin, span * kSpanKeys) / kTileKeys * kTileKeys;
     for (; key < span_end; key += kTileKeys) add(key, begin, end);
-    MergeSpan<V>(f);
+    for (const AttentionFrame& f : heads) MergeSpan<V>(f);
   }
 }
 
+// Heads of a tile follow each other: their keys and values lie side by side in the same pages.
 template <class V, KvType kType>
-void AttendInPages(AttentionFrame& f) {
-  const RowTiles tiles(f.rows, V::kTileRows);
+void AttendInPages(std::span<AttentionFrame> heads) {
+  const RowTiles tiles(heads[0].rows, V::kTileRows);
   PageStep step;
   bool found = false;
-  AttendSpans<V>(f, [&](int key, int begin, int end) {
-    step.tile = found ? step.next : FindPages(f, key, begin, end);
-    found = true;
-    const bool more = key + kTileKeys < end;
-    step.next = more ? FindPages(f, key + kTileKeys, begin, end) : step.tile;
+  AttendSpans<V>(heads, [&](int key, int begin, int end) {
     step.key = key;
     step.begin = begin;
     step.end = end;
-    for (int i = 0; i < tiles.count; ++i) {
-      const int row = tiles.Begin(i);
-      WithRows<V::kTileRows>(tiles.Begin(i + 1) - row, [&](auto rows) {
-        constexpr int kRows = decltype(rows)::value;
-        if (i == 0) return AddPageTile<V, kType, kRows, true>(f, step, row);
-        return AddPageTile<V, kType, kRows, false>(f, step, row);
-      });
+    for (size_t head = 0; head < heads.size(); ++head) {
+      AttentionFrame& f = heads[head];
+      step.tile = found ? step.next : FindPages(f, key, begin, end);
+      found = true;
+      const bool more_heads = head + 1 < heads.size();
+      const int next_key = more_heads ? key : key + kTileKeys;
+      step.next = next_key < end ? FindPages(heads[more_heads ? head + 1 : 0], next_key, begin, end)
+                                 : step.tile;
+      for (int i = 0; i < tiles.count; ++i) {
+        const int row = tiles.Begin(i);
+        WithRows<V::kTileRows>(tiles.Begin(i + 1) - row, [&](auto rows) {
+          constexpr int kRows = decltype(rows)::value;
+          if (i == 0) return AddPageTile<V, kType, kRows, true>(f, step, row);
+          return AddPageTile<V, kType, kRows, false>(f, step, row);
+        });
+      }
     }
   });
 }
 
+// Keys and values, or latents, are widened once for many rows.
 template <class V>
-void Attend(const AttentionJob& job, const AttentionTask& task, float* scratch) {
-  AttentionFrame f;
-  SetUpFrame<V>(f, job, task, scratch);
-  Reset<V>(f, f.all);
-  BeginWithSinks<V>(f);
+void AttendWidened(AttentionFrame& f, ScratchPieces& scratch) {
+  f.wide_keys = scratch.Take(kTileKeys * f.dim);
+  f.wide_values = scratch.Take(kTileKeys * f.dim);
   const RowTiles tiles(f.rows, V::kTileRows);
-  if (tiles.count <= kMostPageTiles && !job.latents) {
-    WithKvType(job.pages.type, [&](auto type) { AttendInPages<V, decltype(type)::value>(f); });
-    return WriteOut<V>(f);
-  }
-  AttendSpans<V>(f, [&](int key, int begin, int end) {
-    if (job.latents) {
+  AttendSpans<V>({&f, 1}, [&](int key, int begin, int end) {
+    if (f.job->latents) {
       PrefetchLatents<V>(f, key + kTileKeys, end);
       FindLatents<V>(f, key, begin, end);
     } else {
@@ -122,7 +131,35 @@ void Attend(const AttentionJob& job, const AttentionTask& task, float* scratch) 
       AddTile<V>(f, key, tiles.Begin(tile), tiles.Begin(tile + 1) - tiles.Begin(tile));
     }
   });
-  WriteOut<V>(f);
+}
+
+// Some heads of the task, from `first` on. Those that do not read from pages come alone.
+template <class V>
+void AttendHeads(const AttentionJob& job, const AttentionTask& task, int first, int count,
+                 float* scratch) {
+  AttentionFrame frames[kAttentionHeads];
+  const std::span<AttentionFrame> heads(frames, static_cast<size_t>(count));
+  ScratchPieces pieces{scratch};
+  for (AttentionFrame& f : heads) {
+    SetUpFrame<V>(f, job, task, first++, pieces);
+    Reset<V>(f, f.all);
+    BeginWithSinks<V>(f);
+  }
+  if (ReadsPages<V>(job, frames[0].rows)) {
+    WithKvType(job.pages.type, [&](auto type) { AttendInPages<V, decltype(type)::value>(heads); });
+  } else {
+    AttendWidened<V>(frames[0], pieces);
+  }
+  for (const AttentionFrame& f : heads) WriteOut<V>(f);
+}
+
+template <class V>
+void Attend(const AttentionJob& job, const AttentionTask& task, float* scratch) {
+  const int rows = (task.token_end - task.token_begin) * (job.heads / job.kv_heads);
+  const int together = ReadsPages<V>(job, rows) ? task.kv_heads : 1;
+  for (int head = 0; head < task.kv_heads; head += together) {
+    AttendHeads<V>(job, task, task.kv_head + head, together, scratch);
+  }
 }
 
 }  // namespace quire::kernels::cpu

@@ -1,4 +1,5 @@
-// The data of one attention task: its queries, its running sums, and the places of a tile's keys.
+// The data of one KV head of an attention task: its queries, its running sums, and the places of a
+// tile's keys.
 #pragma once
 
 #include <algorithm>
@@ -19,11 +20,12 @@ struct AttentionSums {
   float* out = nullptr;      // [rows][padded dim]
 };
 
-// The data of one task; pointers into its scratch.
+// Pointers into the scratch of the task.
 struct AttentionFrame {
   const AttentionJob* job = nullptr;
   const AttentionTask* task = nullptr;
   const BatchRow* row = nullptr;
+  int kv_head = 0;
   int group = 1;
   int rows = 0;
   int64_t dim = 0;        // padded
@@ -46,33 +48,37 @@ struct AttentionFrame {
   int EndKey(int r) const { return Position(r) + 1; }
 };
 
+// Pieces of the scratch, each of whole lines.
+struct ScratchPieces {
+  float* next = nullptr;
+  float* Take(int64_t floats) {
+    float* piece = next;
+    next += (floats + 15) / 16 * 16;
+    return piece;
+  }
+};
+
 template <class V>
-void SetUpFrame(AttentionFrame& f, const AttentionJob& job, const AttentionTask& task,
-                float* scratch) {
+void SetUpFrame(AttentionFrame& f, const AttentionJob& job, const AttentionTask& task, int kv_head,
+                ScratchPieces& scratch) {
   f.job = &job;
   f.task = &task;
   f.row = &job.rows[task.row];
+  f.kv_head = kv_head;
   f.group = job.heads / job.kv_heads;
   f.rows = (task.token_end - task.token_begin) * f.group;
   f.dim = PaddedDim(job.head_dim);
   f.value_dim = PaddedDim(job.value_dim);
   f.first_position = f.row->first_position + task.token_begin;
-  auto take = [&scratch](int64_t floats) {
-    float* p = scratch;
-    scratch += (floats + 15) / 16 * 16;
-    return p;
-  };
-  f.queries = take(f.rows * f.dim);
-  f.span.out = take(f.rows * f.dim);
-  f.all.out = take(f.rows * f.dim);
-  f.wide_keys = take(kTileKeys * f.dim);
-  f.wide_values = take(kTileKeys * f.dim);
-  f.scores = take(f.rows * kTileKeys);
-  f.span.sum = take(f.rows * 16);
-  f.all.sum = take(f.rows * 16);
-  f.span.maximum = take(f.rows);
-  f.all.maximum = take(f.rows);
-  f.correction = take(f.rows);
+  f.queries = scratch.Take(f.rows * f.dim);
+  f.span.out = scratch.Take(f.rows * f.dim);
+  f.all.out = scratch.Take(f.rows * f.dim);
+  f.scores = scratch.Take(f.rows * kTileKeys);
+  f.span.sum = scratch.Take(f.rows * 16);
+  f.all.sum = scratch.Take(f.rows * 16);
+  f.span.maximum = scratch.Take(f.rows);
+  f.all.maximum = scratch.Take(f.rows);
+  f.correction = scratch.Take(f.rows);
 
   const RowTiles tiles(f.rows, V::kTileRows);
   for (int tile = 0; tile < tiles.count; ++tile) {
@@ -80,7 +86,7 @@ void SetUpFrame(AttentionFrame& f, const AttentionJob& job, const AttentionTask&
     const int count = tiles.Begin(tile + 1) - begin;
     for (int r = 0; r < count; ++r) {
       const int token = f.row->first_token + task.token_begin + (begin + r) / f.group;
-      const int head = task.kv_head * f.group + (begin + r) % f.group;
+      const int head = kv_head * f.group + (begin + r) % f.group;
       const float* q = job.qkv + token * job.stride + head * job.head_dim;
       float* to = f.queries + begin * f.dim + r;
       for (int d = 0; d < job.head_dim; ++d) to[d * count] = q[d];
@@ -102,7 +108,7 @@ void WidenPanel(const AttentionFrame& f, const std::byte* page, int slot, float*
   constexpr int kBytes = KvElementBytes(kType);
   constexpr bool kScaled = kType == KvType::kFp8;
   const LayerPages& pages = f.job->pages;
-  const int head = f.task->kv_head;
+  const int head = f.kv_head;
   const int64_t offset = (head * pages.head_elements + slot * f.dim) * kBytes;
   const std::byte* from_keys = page + pages.key_offset + offset;
   const std::byte* from_values = page + pages.value_offset + offset;
@@ -131,7 +137,7 @@ void PrefetchKeys(const AttentionFrame& f, int tile_key, int end) {
   const auto table = f.row->block_tables[pages.group];
   const int64_t bytes = KvElementBytes(pages.type);
   for (int key = tile_key; key < std::min(end, tile_key + kTileKeys); key += 16) {
-    const int64_t offset = f.task->kv_head * pages.head_elements + key % pages.block_size * f.dim;
+    const int64_t offset = f.kv_head * pages.head_elements + key % pages.block_size * f.dim;
     const std::byte* page =
         pages.pool + table[key / pages.block_size] * pages.page_bytes + offset * bytes;
     for (int64_t line = 0; line < 16 * f.dim * bytes; line += 64) {
@@ -146,7 +152,7 @@ template <class V>
 void FindKeys(AttentionFrame& f, int tile_key, int begin, int end) {
   const LayerPages& pages = f.job->pages;
   const auto table = f.row->block_tables[pages.group];
-  const int64_t head = f.task->kv_head * pages.head_elements;
+  const int64_t head = f.kv_head * pages.head_elements;
   for (int panel = 0; panel < kTileKeys / 16; ++panel) {
     const int key = tile_key + 16 * panel;
     if (key + 16 <= begin || key >= end) continue;

@@ -25,7 +25,7 @@ struct PageTile {
   const float* value_scales[kTilePages];
 };
 
-// One tile of keys, and where the next one is.
+// One tile of keys of one head, and where the tile is that comes after it.
 struct PageStep {
   int key = 0;    // the tile's first
   int begin = 0;  // of all keys that a row of the task sees
@@ -40,7 +40,7 @@ inline PageTile FindPages(const AttentionFrame& f, int tile_key, int begin, int 
   const LayerPages& pages = f.job->pages;
   const auto table = f.row->block_tables[pages.group];
   const int64_t bytes = KvElementBytes(pages.type);
-  const int head = f.task->kv_head;
+  const int head = f.kv_head;
   PageTile tile;
   for (int panel = 0; panel < kTilePages; ++panel) {
     // The last sixteen keys end within [tile_key, end), the first ones begin within it.

@@ -250,42 +250,6 @@ void CpuProgram::RunOp(const RopeAppendOp& op) {
             [&](int row, int from, int to) { kernels_.rope_append(job, row, from, to); });
 }
 
-void CpuProgram::RunOp(const AttentionOp& op) {
-  AttentionJob job;
-  job.qkv = BufferData(op.qkv);
-  job.stride = Stride(op.qkv);
-  job.out = BufferData(op.out);
-  job.out_stride = Stride(op.out);
-  job.heads = op.heads;
-  job.kv_heads = op.kv_heads;
-  job.head_dim = op.head_dim;
-  job.value_dim = op.head_dim;
-  job.scale = op.scale;
-  job.window = op.window;
-  job.softcap = op.softcap;
-  job.sinks = Vector(op.sinks);
-  job.pages = PagesOf(op.layer);
-  job.rows = step_.batch->rows;
-  RunAttention(job);
-}
-
-void CpuProgram::RunAttention(const AttentionJob& job) {
-  // The last tokens of a prompt see the most keys: they go first, so that threads end together.
-  attention_tasks_.clear();
-  const int tokens = AttentionTokens(job.heads, job.kv_heads);
-  for (int row = 0; row < static_cast<int>(job.rows.size()); ++row) {
-    const int count = job.rows[row].token_count;
-    for (int begin = (count - 1) / tokens * tokens; begin >= 0; begin -= tokens) {
-      for (int head = 0; head < job.kv_heads; ++head) {
-        attention_tasks_.push_back({row, head, begin, std::min(count, begin + tokens)});
-      }
-    }
-  }
-  pool_.Run(static_cast<int>(attention_tasks_.size()), [&](int index, int thread) {
-    kernels_.attend(job, attention_tasks_[index], Scratch(thread));
-  });
-}
-
 void CpuProgram::RunOp(const AllReduceOp& op) {
   const int64_t floats = RowCount(op.buffer) * Stride(op.buffer);
   if (communicator_ == nullptr || floats == 0) return;
