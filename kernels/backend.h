@@ -164,9 +164,10 @@ class Backend {
 };
 
 struct CpuOptions {
-  int threads = 0;  // 0: one per CPU in the affinity mask
-  // "auto", "reference", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16": the best that is
-  // allowed and present.
+  int threads = 0;   // 0: one per CPU in the affinity mask
+  bool numa = true;  // on hosts with several memory nodes, threads and weights stay on theirs
+  // "auto", "reference", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx": the best
+  // that is allowed and present.
   std::string isa = "auto";
   // "float32", "bfloat16", "int8": the type that activations are multiplied in. "w8a8": they are
   // rounded as the checkpoint asks. "auto": int8 for programs whose quantised weights all have

@@ -170,12 +170,17 @@ void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
               .min = 0,
               .max = 1024,
               .default_text = "CPU quota or affinity, divided by the workers on this host"});
-  schema.Add(
-      {.name = "cpu-isa",
-       .help = "Instruction set to use; auto takes the best that this CPU has.",
-       .target = &c.cpu.isa,
-       .value_name = "NAME",
-       .choices = {"auto", "reference", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16"}});
+  schema.Add({.name = "cpu-isa",
+              .help = "Instruction set to use; auto takes the best that this CPU has.",
+              .target = &c.cpu.isa,
+              .value_name = "NAME",
+              .choices = {"auto", "reference", "avx2", "avxvnni", "avx512", "avx512vnni",
+                          "avx512bf16", "amx"}});
+  schema.Add({.name = "numa",
+              .help =
+                  "Where a host has several memory nodes, threads stay on one each, and weights "
+                  "lie where they are multiplied.",
+              .target = &c.cpu.numa});
   schema.Add({.name = "activation-dtype",
               .help = "Type that activations are multiplied in: auto is int8 for the formats of "
                       "GGUF whose error has passed its gate, and float32 for all else. w8a8 "

@@ -80,7 +80,8 @@ class CpuBackend final : public Backend {
   CpuBackend(const Kernels& kernels, const CpuOptions& options)
       : kernels_(kernels),
         activation_dtype_(options.activation_dtype),
-        pool_(options.threads > 0 ? options.threads : CpusAllowed()) {}
+        pool_(options.threads > 0 ? options.threads : CpusAllowed(),
+              options.numa ? cpu::ReadNumaNodes("") : std::vector<cpu::NumaNode>()) {}
 
   std::unique_ptr<LoadedProgram> Load(const StepProgram& program,
                                       const ProgramOptions& options) override {
@@ -125,15 +126,19 @@ class CpuBackend final : public Backend {
     return Rounds() ? DescribeRoundings(program) : "";
   }
   std::string NumericsClass(const StepProgram& program) const override {
-    const std::string name = activation_dtype_ != "auto" ? activation_dtype_
-                             : IsInt8(program)           ? "int8"
-                                                         : "float32";
+    std::string name = activation_dtype_ != "auto" ? activation_dtype_
+                       : IsInt8(program)           ? "int8"
+                                                   : "float32";
+    const bool amx =
+        kernels_.main == &cpu::AmxKernels() || kernels_.main == &cpu::ReferenceAmxKernels();
+    if (amx) name += "-amx";
     return "cpu-" + std::to_string(kKernelRevision) + "-" + name;
   }
   std::string Description() const override {
     const KernelTable& widest = kernels_.int8 != nullptr ? *kernels_.int8 : *kernels_.main;
     return std::string("cpu, ") + widest.name + " kernels, " + std::to_string(pool_.threads()) +
-           (pool_.threads() == 1 ? " thread" : " threads");
+           (pool_.threads() == 1 ? " thread" : " threads") +
+           (pool_.nodes().empty() ? "" : " on " + std::to_string(pool_.nodes().size()) + " nodes");
   }
 
  private:
@@ -171,13 +176,34 @@ Tables TablesOf(const std::string& isa) {
   return {&cpu::Avx512Kernels(), &cpu::Avx512VnniKernels(), &cpu::Avx512VnniRoundedKernels()};
 }
 
+// Null, and why, where the instruction set has none. AMX's class has other bits than AVX-512's, so
+// `auto` does not depend on which of two processors it meets.
+const KernelTable* BFloatKernels(const std::string& isa, std::string& error) {
+  if (isa == "reference") return &cpu::ReferenceAmxKernels();
+  if (isa == "amx") {
+    if (cpu::AmxTilesAgree()) return &cpu::AmxKernels();
+    error =
+        "the tiles of this processor round in another way than AMX's documentation says; use cpu "
+        "isa avx512bf16";
+    return nullptr;
+  }
+  if (cpu::HostHas(Isa::kAvx512Bf16) && (isa == "auto" || isa == "avx512bf16")) {
+    return &cpu::Avx512Bf16Kernels();
+  }
+  error =
+      "activation dtype bfloat16 needs a processor with AVX-512 BF16 and cpu isa auto, avx512bf16 "
+      "or amx; use auto, float32, int8 or w8a8";
+  return nullptr;
+}
+
 // Why this host has no such instruction set; empty: it has.
 std::string RefuseIsa(const std::string& isa) {
   const std::pair<const char*, Isa> names[] = {{"avx2", Isa::kAvx2},
                                                {"avxvnni", Isa::kAvxVnni},
                                                {"avx512", Isa::kAvx512},
                                                {"avx512vnni", Isa::kAvx512Vnni},
-                                               {"avx512bf16", Isa::kAvx512Bf16}};
+                                               {"avx512bf16", Isa::kAvx512Bf16},
+                                               {"amx", Isa::kAmx}};
   std::string present = "auto, reference";
   bool known = isa == "auto" || isa == "reference";
   for (const auto& [name, set] : names) {
@@ -208,13 +234,7 @@ Kernels ChooseKernels(const CpuOptions& options, std::string& error) {
     error = "unknown activation dtype '" + dtype + "'; use auto, float32, bfloat16, int8 or w8a8";
     return {};
   }
-  if (cpu::HostHas(Isa::kAvx512Bf16) && (options.isa == "auto" || options.isa == "avx512bf16")) {
-    return {&cpu::Avx512Bf16Kernels(), nullptr};
-  }
-  error =
-      "activation dtype bfloat16 needs a processor with AVX-512 BF16 and cpu isa auto or "
-      "avx512bf16; use auto, float32, int8 or w8a8";
-  return {};
+  return {BFloatKernels(options.isa, error), nullptr};
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "kernels/cpu/cpu_isa.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace quire::kernels::cpu {
 namespace {
@@ -15,6 +17,19 @@ bool HasF16c() {
 bool HasAvxVnni() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 4)) != 0;
+}
+
+// Tiles and their products of bfloat16, and Linux' leave to use them, which it gives once for the
+// whole process.
+bool HasAmx() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  if ((d & kBf16) == 0 || (d & kTile) == 0) return false;
+  constexpr int kAskForState = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr int kTileData = 18;
+  static const bool granted = syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+  return granted;
 }
 
 }  // namespace
@@ -37,6 +52,8 @@ bool HostHas(Isa isa) {
       return avx512 && __builtin_cpu_supports("avx512vnni");
     case Isa::kAvx512Bf16:
       return avx512 && __builtin_cpu_supports("avx512bf16");
+    case Isa::kAmx:
+      return avx512 && __builtin_cpu_supports("avx512bf16") && HasAmx();
   }
   return false;
 }

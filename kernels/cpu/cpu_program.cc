@@ -97,7 +97,8 @@ InputBytes InputBytesOf(const StepProgram& program, const ProgramOptions& option
       bytes.quantised =
           std::max(bytes.quantised, 4 * Int8RowWords(weight.cols) * TileRows(options));
     } else {
-      bytes.tiles = std::max(bytes.tiles, 4 * weight.cols * TileRows(options));
+      bytes.tiles = std::max(bytes.tiles,
+                             4 * BufferStride(static_cast<int>(weight.cols)) * TileRows(options));
     }
   }
   return bytes;
@@ -156,6 +157,21 @@ size_t MostAttentionTasks(const StepProgram& program, const ProgramOptions& opti
     most = std::max(most, pieces * attention->kv_heads);
   }
   return static_cast<size_t>(most);
+}
+
+// The panels of each unit go to the node whose threads take it.
+void PlaceUnits(const PackedMatrix& matrix, const std::vector<NumaNode>& nodes) {
+  const int units = LinearUnits(matrix);
+  const auto count = static_cast<int>(nodes.size());
+  for (int begin = 0, end = 0; count > 0 && begin < matrix.PanelCount(); begin = end) {
+    const int node = NodeOfPiece(begin % units, units, count);
+    while (end < matrix.PanelCount() && NodeOfPiece(end % units, units, count) == node) ++end;
+    const std::byte* const data = matrix.panels[static_cast<size_t>(begin)].data;
+    const bool last = end == matrix.PanelCount();
+    const std::byte* const after = last ? matrix.memory.data() + matrix.memory.size()
+                                        : matrix.panels[static_cast<size_t>(end)].data;
+    PlaceOnNode(data, after - data, nodes[static_cast<size_t>(node)]);
+  }
 }
 
 // Products that run together.
@@ -245,6 +261,8 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
       sample_order_(static_cast<size_t>(options.max_samples)) {
   LoadWeights(program, options);
   pages_ = Pages(options.page_count * kv_.page_bytes, true);
+  // A row's attention goes to any thread.
+  if (!pool_.nodes().empty()) PlaceOnAllNodes(pages_.data(), pages_.size(), pool_.nodes());
   scratch_floats_ = ScratchFloats(program, options);
   const InputBytes inputs = InputBytesOf(program, options, kernels, screen != nullptr);
   tiles_ = Pages(inputs.tiles);
@@ -292,6 +310,7 @@ void CpuProgram::LoadWeights(const StepProgram& program, const ProgramOptions& o
         matrices_[id].roundings = Roundings();
       }
       AllocateMatrix(matrices_[id]);
+      PlaceUnits(matrices_[id], pool_.nodes());
       PackWeight(weight, matrices_[id], options, total_bytes, &weight == head ? &screen_ : nullptr);
       weight_bytes_ += matrices_[id].memory.size();
     } else if (roles[id].vector) {

@@ -95,12 +95,13 @@ struct AttentionJob {
   std::span<const BatchRow> rows;
 };
 
-// Some query tokens of one row against one KV head.
+// Some query tokens of one row against some KV heads.
 struct AttentionTask {
   int row = 0;
-  int kv_head = 0;
+  int kv_head = 0;      // the first of them
   int token_begin = 0;  // within the row
   int token_end = 0;
+  int kv_heads = 1;
 };
 
 struct KernelTable {
@@ -143,7 +144,8 @@ inline int64_t LinearScratchFloats(int64_t rows) {
   return 2 * 16 * (kChunk + (rows < 16 ? 16 : rows)) + 64;
 }
 
-inline constexpr int kAttentionRows = 48;  // query rows (tokens × heads of a KV head) of one task
+inline constexpr int kAttentionRows = 48;  // query rows (tokens × heads) of one task
+inline constexpr int kAttentionHeads = 8;  // KV heads of one task
 
 inline int AttentionTokens(int heads, int kv_heads) {
   const int group = heads / kv_heads;
@@ -157,7 +159,8 @@ inline int64_t PaddedDim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 inline int64_t AttentionScratchFloats(int heads, int kv_heads, int head_dim) {
   const int64_t rows = int64_t{AttentionTokens(heads, kv_heads)} * (heads / kv_heads);
   const int64_t dim = PaddedDim(head_dim);
-  return rows * (3 * dim + kTileKeys + 2 * 20) + 2 * kTileKeys * dim + 256;
+  constexpr int64_t kRounding = 9 * 16;  // of each head's arrays to lines
+  return rows * (3 * dim + kTileKeys + 2 * 20) + 2 * kTileKeys * dim + kAttentionHeads * kRounding;
 }
 
 // One table per instruction set; the host must have it.
@@ -166,6 +169,12 @@ const KernelTable& Avx2Kernels();
 const KernelTable& Avx512Kernels();
 // The bfloat16 class.
 const KernelTable& Avx512Bf16Kernels();
+// The class of AMX's tiles (linear_amx.h). "In vectors": the same bits without tiles, in AVX-512.
+const KernelTable& ReferenceAmxKernels();
+const KernelTable& AmxVectorKernels();
+const KernelTable& AmxKernels();
+// Whether this processor's tiles give the bits of vectors, on seeded numbers. The host has AMX.
+bool AmxTilesAgree();
 // The int8 class.
 const KernelTable& ReferenceInt8Kernels();
 const KernelTable& Avx2Int8Kernels();

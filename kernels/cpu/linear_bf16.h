@@ -45,14 +45,14 @@ struct PairRange {
   int64_t end;
 };
 
-// Weights of k = begin … end − 1 as pairs, [pair][16 rows]; `wide` takes a chunk of float32.
-inline void DecodePairs(const Panel& panel, const PanelGeometry& g, PairRange range, float* wide,
-                        __m512i* out) {
+// Weights of k = begin … end − 1 as pairs, [pair][16 rows]: where they are, or in `out`. `wide`
+// takes a chunk of float32.
+inline const __m512i* DecodePairs(const Panel& panel, const PanelGeometry& g, PairRange range,
+                                  float* wide, __m512i* out) {
   const auto [begin, end] = range;
   const int64_t pairs = (end - begin + 1) / 2;
   if (g.type == DType::kBF16) {
-    std::memcpy(out, panel.data + begin / 2 * 64, static_cast<size_t>(pairs) * 64);
-    return;
+    return reinterpret_cast<const __m512i*>(panel.data + begin / 2 * 64);
   }
   DecodeAny<Vec16Bf16>(panel.data, g, begin, end, wide);
   if ((end - begin) % 2 == 1) std::memset(wide + (end - begin) * 16, 0, 64);
@@ -63,16 +63,18 @@ inline void DecodePairs(const Panel& panel, const PanelGeometry& g, PairRange ra
     const __m512i high_bits = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(high));
     _mm512_storeu_si512(out + i, _mm512_or_si512(low_bits, _mm512_slli_epi32(high_bits, 16)));
   }
+  return out;
 }
 
 // totals[row][32] = or += the chunk's sums of both panels.
 template <int kRows>
-void PairTile(const float* x, const __m512i* weights, int pairs, bool first, float* totals) {
+void PairTile(const float* x, const __m512i* const (&weights)[2], int pairs, bool first,
+              float* totals) {
   __m512 acc[kRows][2];
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
   for (int i = 0; i < pairs; ++i) {
-    const __m512bh a = (__m512bh)_mm512_loadu_si512(weights + i);
-    const __m512bh b = (__m512bh)_mm512_loadu_si512(weights + kChunk / 2 + i);
+    const __m512bh a = (__m512bh)_mm512_loadu_si512(weights[0] + i);
+    const __m512bh b = (__m512bh)_mm512_loadu_si512(weights[1] + i);
     for (int r = 0; r < kRows; ++r) {
       const __m512bh value = (__m512bh)_mm512_set1_ps(x[i * kRows + r]);
       acc[r][0] = _mm512_dpbf16_ps(acc[r][0], a, value);
@@ -99,15 +101,16 @@ inline void LinearBFloat(const LinearJob& job, int unit_begin, int unit_end, flo
     const Panel& b = PartnerOf(w, unit);
     for (int64_t begin = 0; begin < w.k; begin += kChunk) {
       const int64_t end = std::min<int64_t>(w.k, begin + kChunk);
-      DecodePairs(a, w.geometries[a.geometry], {begin, end}, scratch, pairs);
-      DecodePairs(b, w.geometries[b.geometry], {begin, end}, scratch, pairs + kChunk / 2);
+      const __m512i* const weights[2] = {
+          DecodePairs(a, w.geometries[a.geometry], {begin, end}, scratch, pairs),
+          DecodePairs(b, w.geometries[b.geometry], {begin, end}, scratch, pairs + kChunk / 2)};
       for (int tile = 0; tile < tiles.count; ++tile) {
         const int first = tiles.Begin(tile);
         const int rows = tiles.Begin(tile + 1) - first;
         const float* x = job.x_tiles + first * row_pairs + begin / 2 * rows;
         WithRows<V::kTileRows>(rows, [&](auto rows_constant) {
           PairTile<decltype(rows_constant)::value>(
-              x, pairs, static_cast<int>((end - begin + 1) / 2), begin == 0, totals + first * 32);
+              x, weights, static_cast<int>((end - begin + 1) / 2), begin == 0, totals + first * 32);
         });
       }
     }

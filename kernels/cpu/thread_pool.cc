@@ -2,7 +2,9 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace quire::kernels::cpu {
 namespace {
@@ -24,7 +26,10 @@ void WaitForChange(const std::atomic<T>& value, T old) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads, std::vector<NumaNode> nodes)
+    : threads_(threads), nodes_(std::move(nodes)) {
+  if (static_cast<int>(nodes_.size()) > threads_) nodes_.resize(static_cast<size_t>(threads_));
+  tickets_.resize(std::max<size_t>(1, nodes_.size()));
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { WorkerLoop(i); });
 }
 
@@ -35,18 +40,30 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
+void ThreadPool::StayOnNode(int thread) const {
+  if (nodes_.empty()) return;
+  const int node = NodeOfPiece(thread, threads_, static_cast<int>(nodes_.size()));
+  RunOnNode(nodes_[static_cast<size_t>(node)]);
+}
+
 void ThreadPool::TakeTasks(int thread) {
-  while (true) {
-    const uint64_t ticket = ticket_.fetch_add(1, std::memory_order_acq_rel);
-    const int count = static_cast<int>(ticket >> 32);
-    const uint32_t index = static_cast<uint32_t>(ticket);
-    if (index >= static_cast<uint32_t>(count)) return;
-    function_(context_, static_cast<int>(index), thread);
-    if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == count) done_.notify_one();
+  const auto nodes = static_cast<int>(tickets_.size());
+  const int own = NodeOfPiece(thread, threads_, nodes);
+  for (int node = 0; node < nodes; ++node) {
+    std::atomic<uint64_t>& of = tickets_[static_cast<size_t>((own + node) % nodes)].value;
+    while (true) {
+      const uint64_t ticket = of.fetch_add(1, std::memory_order_acq_rel);
+      const uint32_t index = static_cast<uint32_t>(ticket);
+      if (index >= static_cast<uint32_t>(ticket >> 32)) break;
+      const int count = count_;  // of this job, which cannot end before this task
+      function_(context_, static_cast<int>(index), thread);
+      if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == count) done_.notify_one();
+    }
   }
 }
 
 void ThreadPool::WorkerLoop(int thread) {
+  StayOnNode(thread);
   uint32_t seen = 0;
   while (true) {
     WaitForChange(generation_, seen);
@@ -61,10 +78,21 @@ void ThreadPool::RunErased(int count, Function function, const void* context) {
     for (int i = 0; i < count; ++i) function(context, i, 0);
     return;
   }
+  if (!nodes_.empty() && caller_ != std::this_thread::get_id()) {
+    caller_ = std::this_thread::get_id();
+    StayOnNode(0);
+  }
   function_ = function;
   context_ = context;
+  count_ = count;
   done_.store(0, std::memory_order_relaxed);
-  ticket_.store(static_cast<uint64_t>(count) << 32, std::memory_order_release);
+  const auto nodes = static_cast<int64_t>(tickets_.size());
+  for (int64_t node = 0; node < nodes; ++node) {
+    // The first task whose NodeOfPiece is this node, and the end of those.
+    const auto begin = static_cast<uint64_t>((count * node + nodes - 1) / nodes);
+    const auto end = static_cast<uint64_t>((count * (node + 1) + nodes - 1) / nodes);
+    tickets_[static_cast<size_t>(node)].value.store(end << 32 | begin, std::memory_order_release);
+  }
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   TakeTasks(0);

@@ -5,14 +5,18 @@
 // 1. A job is a function of a task index; each index runs exactly once, on any thread.
 // 2. Run returns when all tasks have ended and their writes are seen by the caller.
 // 3. A waiting thread spins at most kSpinMicroseconds, since the router shares the cores.
+// 4. With several memory nodes, threads and tasks are dealt to them in order, as NodeOfPiece does.
+// A
+//    thread takes its node's tasks first, and those of other nodes when there are no more.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
+#include <deque>
 #include <thread>
-#include <type_traits>
 #include <vector>
+
+#include "kernels/cpu/numa.h"
 
 namespace quire::kernels::cpu {
 
@@ -20,12 +24,14 @@ class ThreadPool {
  public:
   static constexpr int kSpinMicroseconds = 30;
 
-  explicit ThreadPool(int threads);
+  // Threads stay on the CPUs of their node; without nodes they run anywhere.
+  explicit ThreadPool(int threads, std::vector<NumaNode> nodes = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  int threads() const { return threads_; }
+  const std::vector<NumaNode>& nodes() const { return nodes_; }  // no more than threads
 
   // task(index, thread) for index in [0, count), thread in [0, threads()).
   template <class Task>
@@ -44,14 +50,22 @@ class ThreadPool {
   void RunErased(int count, Function function, const void* context);
   void WorkerLoop(int thread);
   void TakeTasks(int thread);
+  void StayOnNode(int thread) const;
 
+  const int threads_;
+  std::vector<NumaNode> nodes_;
   std::vector<std::thread> workers_;
-  // The job; written before the ticket, read by threads that drew one of its tasks.
+  std::thread::id caller_;  // the last thread that called Run; it stays on the first node
+  // The job; written before the tickets, read by threads that drew one of its tasks.
   Function function_ = nullptr;
   const void* context_ = nullptr;
-  // {tasks of the job, next task}: one addition draws a task together with the job's size, so a
+  int count_ = 0;
+  // {end of a node's tasks, next task}: one addition draws a task together with their end, so a
   // thread that wakes late can only draw a task of the current job, or none.
-  alignas(64) std::atomic<uint64_t> ticket_{0};
+  struct alignas(64) Ticket {
+    std::atomic<uint64_t> value{0};
+  };
+  std::deque<Ticket> tickets_;                       // by node; one without nodes
   alignas(64) std::atomic<uint32_t> generation_{0};  // raised with each job; sleepers wait for it
   alignas(64) std::atomic<int> done_{0};             // tasks of the job that have ended
   std::atomic<bool> stop_{false};

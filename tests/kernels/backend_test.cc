@@ -1,11 +1,9 @@
 // The backend's edges: what it refuses, what it reports, page copies, and the pool of threads.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
 
 #include "kernels/cpu/cpu_program.h"
-#include "kernels/cpu/thread_pool.h"
 #include "tests/kernels/harness.h"
 
 namespace quire::kernels::test {
@@ -113,21 +111,6 @@ TEST(Backend, Int8WorkspaceIsWhatThePlanSays) {
     EXPECT_EQ(loaded->WorkspaceBytes(), int8->EstimateWorkspaceBytes(program, options));
     const int64_t of_floats = plain->EstimateWorkspaceBytes(program, options);
     EXPECT_EQ(loaded->WorkspaceBytes() < of_floats, second == DType::kQ4_0);
-  }
-}
-
-TEST(ThreadPool, RunsEveryTaskOnceInEveryJob) {
-  for (const int threads : {1, 2, 5}) {
-    cpu::ThreadPool pool(threads);
-    for (int job = 0; job < 300; ++job) {
-      std::vector<std::atomic<int>> runs(1 + job % 23);
-      pool.Run(static_cast<int>(runs.size()), [&](int index, int thread) {
-        EXPECT_LT(thread, threads);
-        runs[index].fetch_add(1);
-      });
-      for (const auto& count : runs) ASSERT_EQ(count.load(), 1);
-    }
-    pool.Run(0, [](int, int) { FAIL(); });
   }
 }
 

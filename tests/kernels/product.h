@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/int8_form.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/program_needs.h"
 #include "tests/kernels/test_weights.h"
 
 namespace quire::kernels::test {
@@ -29,7 +30,8 @@ struct Product {
     constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
     std::vector<float> out(rows * Width(), kNaN);
     std::vector<float> scratch(cpu::LinearScratchFloats(rows), kNaN);
-    std::vector<float> tiles(std::max(rows, 16) * matrix.k, kNaN);
+    std::vector<float> tiles(std::max(rows, 16) * cpu::BufferStride(static_cast<int>(matrix.k)),
+                             kNaN);
     std::vector<int32_t> words(std::max(rows, 16) * cpu::Int8RowWords(matrix.k), -1);
     cpu::LinearJob job;
     job.weight = &matrix;

@@ -80,8 +80,8 @@ float SumOfIntegers(const WeightSource& part, int64_t row, const Rounded& x, Rou
   int64_t sum = 0;
   for (int64_t k = 0; k < part.cols; ++k) {
     const std::byte* at = BlockAt(part, row, k);
-    const auto code =
-        static_cast<int>(static_cast<int8_t>(at[grouped::HeadBytes(part.type) + k % 32]));
+    const int byte = std::to_integer<int>(at[grouped::HeadBytes(part.type) + k % 32]);
+    const int code = byte < 128 ? byte : byte - 256;
     sum += int64_t{code - grouped::Zero(at)} * static_cast<int64_t>(x.codes[k]);
   }
   const float weight_scale = grouped::Scale(BlockAt(part, row, 0));

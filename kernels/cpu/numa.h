@@ -1,0 +1,40 @@
+// The memory nodes of a host with several: which CPUs each has, and where pages of memory go.
+//
+// Pure values, and calls to the system that may fail without harm: memory is then where it is
+// touched first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace quire::kernels::cpu {
+
+struct NumaNode {
+  int id = 0;
+  std::vector<int> cpus;  // those that this process may use; never empty
+};
+
+// In the order of ids. `root` is "/", or a folder laid out like it in tests. Empty where the system
+// does not say, or where all CPUs are of one node.
+std::vector<NumaNode> ReadNumaNodes(const std::string& root);
+
+// "0-3,8" as numbers; none where the text is no such list. At most kMostListed.
+std::vector<int> ParseCpuList(const std::string& text);
+inline constexpr int kMostListed = 4096;
+
+// The node of piece `index` of `count` pieces that are dealt to the nodes in their order.
+inline int NodeOfPiece(int64_t index, int64_t count, int nodes) {
+  return static_cast<int>(index * nodes / count);
+}
+
+// The calling thread runs on the node's CPUs from now on.
+void RunOnNode(const NumaNode& node);
+
+// Whole pages inside [data, data + bytes) that were not touched yet come from the node, or from all
+// nodes in turns. False where the system refuses.
+bool PlaceOnNode(const std::byte* data, int64_t bytes, const NumaNode& node);
+bool PlaceOnAllNodes(const std::byte* data, int64_t bytes, const std::vector<NumaNode>& nodes);
+
+}  // namespace quire::kernels::cpu

@@ -1,0 +1,153 @@
+// The pool of threads: every task once, tasks of a node by its own threads, and a slow thread takes
+// fewer.
+#include "kernels/cpu/thread_pool.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "kernels/cpu/kernel_table.h"
+
+namespace quire::kernels::cpu {
+namespace {
+
+// Nodes that all have every CPU of this host: threads are dealt to them, but run anywhere.
+std::vector<NumaNode> Nodes(int count) {
+  std::vector<int> cpus(1024);
+  std::iota(cpus.begin(), cpus.end(), 0);
+  std::vector<NumaNode> nodes;
+  for (int id = 0; id < count; ++id) nodes.push_back({id, cpus});
+  return nodes;
+}
+
+TEST(ThreadPool, RunsEveryTaskOnceInEveryJob) {
+  for (const int nodes : {0, 2, 3, 8}) {
+    for (const int threads : {1, 2, 5}) {
+      ThreadPool pool(threads, Nodes(nodes));
+      EXPECT_EQ(pool.nodes().size(), static_cast<size_t>(std::min(nodes, threads)));
+      for (int job = 0; job < 300; ++job) {
+        std::vector<std::atomic<int>> runs(1 + job % 23);
+        pool.Run(static_cast<int>(runs.size()), [&](int index, int thread) {
+          EXPECT_LT(thread, threads);
+          runs[index].fetch_add(1);
+        });
+        for (const auto& count : runs) ASSERT_EQ(count.load(), 1);
+      }
+      pool.Run(0, [](int, int) { FAIL(); });
+    }
+  }
+}
+
+void Work(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
+
+// Threads that are equally fast never need another node's tasks.
+TEST(ThreadPool, TasksStayOnTheirNode) {
+  constexpr int kTasks = 32;
+  ThreadPool pool(4, Nodes(2));
+  std::atomic<int> away{0};
+  pool.Run(kTasks, [&](int index, int thread) {
+    if (NodeOfPiece(index, kTasks, 2) != NodeOfPiece(thread, 4, 2)) away.fetch_add(1);
+    Work(5);
+  });
+  EXPECT_LE(away.load(), 4);  // the last tasks, where sleep ended late
+}
+
+// A core that others took: the rest of its tasks goes to all other threads, of its node or not.
+TEST(ThreadPool, AStalledThreadCostsOneTask) {
+  for (const int nodes : {0, 2}) {
+    constexpr int kTasks = 32;
+    ThreadPool pool(4, Nodes(nodes));
+    std::atomic<int> others{0}, stalled{0};
+    pool.Run(kTasks, [&](int, int thread) {
+      if (thread != 3) {
+        Work(1);
+        others.fetch_add(1);
+        return;
+      }
+      stalled.fetch_add(1);
+      for (int i = 0; i < 5000 && others.load() < kTasks - stalled.load(); ++i) Work(1);
+    });
+    EXPECT_LE(stalled.load(), 1) << nodes << " nodes";
+    EXPECT_EQ(others.load() + stalled.load(), kTasks);
+  }
+}
+
+// Jobs have four pieces a thread (cpu_program_share.h): a thread of half speed takes about half as
+// many, so the step loses its share of one thread and not half its speed.
+TEST(ThreadPool, ASlowThreadTakesFewerTasks) {
+  constexpr int kThreads = 8;
+  std::vector<std::atomic<int>> runs(kThreads);
+  ThreadPool pool(kThreads);
+  for (int job = 0; job < 5; ++job) {
+    pool.Run(4 * kThreads, [&](int, int thread) {
+      runs[static_cast<size_t>(thread)].fetch_add(1);
+      Work(thread == 5 ? 8 : 4);
+    });
+  }
+  EXPECT_LE(runs[5].load(), 15);  // of 20, if tasks were dealt out
+}
+
+TEST(Numa, ListsOfCpusAreRead) {
+  EXPECT_EQ(ParseCpuList("0-3,8"), (std::vector<int>{0, 1, 2, 3, 8}));
+  EXPECT_EQ(ParseCpuList("5"), std::vector<int>{5});
+  EXPECT_EQ(ParseCpuList("0-4095").size(), static_cast<size_t>(kMostListed));
+  for (const char* wrong : {"", "a", "3-1", "-2", "1;2", "0-4096", "0-99999999999", "1-"}) {
+    EXPECT_TRUE(ParseCpuList(wrong).empty()) << wrong;
+  }
+}
+
+TEST(Numa, PiecesAreDealtInOrderAndInFull) {
+  for (const int nodes : {1, 2, 3, 7}) {
+    int before = 0;
+    for (int piece = 0; piece < 100; ++piece) {
+      const int node = NodeOfPiece(piece, 100, nodes);
+      EXPECT_TRUE(node == before || node == before + 1);
+      before = node;
+    }
+    EXPECT_EQ(before, nodes - 1);
+  }
+}
+
+// Only nodes with CPUs of this process count, and one node is none.
+TEST(Numa, NodesComeFromTheSystem) {
+  const std::string root = testing::TempDir() + "quire_numa_" + std::to_string(getpid());
+  const std::filesystem::path folder = root + "/sys/devices/system/node";
+  const auto write = [&folder](const std::string& name, const std::string& text) {
+    std::filesystem::create_directories((folder / name).parent_path());
+    std::ofstream(folder / name) << text << "\n";
+  };
+  EXPECT_TRUE(ReadNumaNodes(root).empty());
+  write("online", "0-2");
+  write("node0/cpulist", "0-1023");
+  write("node1/cpulist", "4000-4001");
+  write("node2/cpulist", "");
+  EXPECT_TRUE(ReadNumaNodes(root).empty());
+  write("node2/cpulist", "0-1023");
+  const std::vector<NumaNode> nodes = ReadNumaNodes(root);
+  ASSERT_EQ(nodes.size(), 2U);
+  EXPECT_EQ(nodes[1].id, 2);
+  EXPECT_FALSE(nodes[1].cpus.empty());
+  std::filesystem::remove_all(root);
+}
+
+// Node 0 is on every host: memory that is placed is as good as any other.
+TEST(Numa, PlacedMemoryIsUsable) {
+  Pages pages(1 << 20);
+  if (!PlaceOnAllNodes(pages.data(), pages.size(), Nodes(1)) && errno == EPERM) {
+    GTEST_SKIP() << "this container may not place memory";
+  }
+  EXPECT_TRUE(PlaceOnNode(pages.data() + 5, pages.size() - 5, Nodes(1)[0]));
+  std::fill(pages.data(), pages.data() + pages.size(), std::byte{7});
+  EXPECT_EQ(pages.data()[pages.size() - 1], std::byte{7});
+}
+
+}  // namespace
+}  // namespace quire::kernels::cpu
