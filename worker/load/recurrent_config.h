@@ -20,8 +20,8 @@ struct RecurrentConfig {
   int value_heads = 0;
   int key_dim = 0;
   int value_dim = 0;
-  // One tensor holds q, k, v and z of each key head in turn, another b and a.
-  bool packed = false;
+  bool packed = false;        // one tensor holds q, k, v and z of each key head in turn
+  bool packed_gates = false;  // another b and a
   // The value heads of a key head are not neighbours but key_heads apart, as GGUF files have them.
   bool tiled = false;
 

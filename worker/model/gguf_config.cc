@@ -238,6 +238,20 @@ int ClampCount(int64_t value) {
   return static_cast<int>(std::clamp<int64_t>(value, -1, int64_t{1} << 30));
 }
 
+void ReadStateSizes(GgufReader& reader, load::ModelConfig& config) {
+  load::RecurrentConfig& recurrent = config.recurrent;
+  recurrent.taps = ClampCount(reader.RequiredInt("ssm.conv_kernel"));
+  recurrent.key_heads = ClampCount(reader.RequiredInt("ssm.group_count"));
+  recurrent.value_heads = ClampCount(reader.RequiredInt("ssm.time_step_rank"));
+  recurrent.key_dim = ClampCount(reader.RequiredInt("ssm.state_size"));
+  const int inner = ClampCount(reader.RequiredInt("ssm.inner_size"));
+  if (recurrent.value_heads < 1 || inner % recurrent.value_heads != 0) {
+    return reader.Fail(absl::StrCat("ssm.time_step_rank is ", recurrent.value_heads,
+                                    ", it must divide ssm.inner_size, ", inner));
+  }
+  recurrent.value_dim = inner / recurrent.value_heads;
+}
+
 void ReadWindow(GgufReader& reader, load::ModelConfig& config) {
   const int64_t window = reader.Int("attention.sliding_window", 0);
   config.layer_windows.assign(static_cast<size_t>(config.layers), ClampCount(window));

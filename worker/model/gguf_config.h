@@ -83,6 +83,9 @@ class GgufReader {
 // A count that is out of every range stays so as an int.
 int ClampCount(int64_t value);
 
+// The convolution and the heads of recurrent layers, from ssm.*.
+void ReadStateSizes(GgufReader& reader, load::ModelConfig& config);
+
 // One window for all layers, or none.
 void ReadWindow(GgufReader& reader, load::ModelConfig& config);
 

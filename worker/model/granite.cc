@@ -12,12 +12,6 @@ void SetLogitScale(double divisor, load::ModelConfig& config) {
   config.logit_scale = divisor > 0.0 ? 1.0 / divisor : 0.0;
 }
 
-// What experts return is scaled with their weights.
-void ScaleExperts(load::ModelConfig& config) {
-  config.experts.rule.renormalise = true;
-  config.experts.rule.scale = static_cast<float>(config.residual_scale);
-}
-
 void ReadGraniteMoe(JsonReader& reader, load::ModelConfig& config) {
   ReadGraniteScales(reader, config);
   ReadExperts(reader, config,
@@ -27,10 +21,7 @@ void ReadGraniteMoe(JsonReader& reader, load::ModelConfig& config) {
 
 void ReadGraniteGguf(GgufReader& reader, load::ModelConfig& config) {
   ReadWindow(reader, config);
-  config.embedding_scale = reader.Double("embedding_scale", 1.0);
-  config.residual_scale = reader.Double("residual_scale", 1.0);
-  config.attention_scale = reader.Double("attention.scale", config.attention_scale);
-  SetLogitScale(reader.Double("logit_scale", 1.0), config);
+  ReadGraniteScales(reader, config);
 }
 
 void ReadGraniteMoeGguf(GgufReader& reader, load::ModelConfig& config) {
@@ -55,6 +46,18 @@ void ReadGraniteScales(JsonReader& reader, load::ModelConfig& config) {
   config.residual_scale = reader.Double("residual_multiplier", 1.0);
   config.attention_scale = reader.Double("attention_multiplier", 1.0);
   SetLogitScale(reader.Double("logits_scaling", 1.0), config);
+}
+
+void ReadGraniteScales(GgufReader& reader, load::ModelConfig& config) {
+  config.embedding_scale = reader.Double("embedding_scale", 1.0);
+  config.residual_scale = reader.Double("residual_scale", 1.0);
+  config.attention_scale = reader.Double("attention.scale", config.attention_scale);
+  SetLogitScale(reader.Double("logit_scale", 1.0), config);
+}
+
+void ScaleExperts(load::ModelConfig& config) {
+  config.experts.rule.renormalise = true;
+  config.experts.rule.scale = static_cast<float>(config.residual_scale);
 }
 
 extern const Family kGraniteMoe{

@@ -1,7 +1,9 @@
 // Granite 4 H: Mamba-2 in most layers, attention without positions in some, Granite's scales, and
 // an mlp, or experts beside one that everyone uses.
+#include <algorithm>
 #include <cmath>
 
+#include "kernels/kv_layout.h"
 #include "worker/model/family.h"
 #include "worker/model/granite.h"
 
@@ -49,9 +51,33 @@ void ReadGraniteHybrid(JsonReader& reader, load::ModelConfig& config) {
   load::ExpertConfig& experts = config.experts;
   experts.shared_width = shared;
   experts.shared_gated = false;
-  experts.rule.renormalise = true;
-  // What experts return is scaled with their weights.
-  experts.rule.scale = static_cast<float>(config.residual_scale);
+  ScaleExperts(config);
+}
+
+// Layers without KV heads are of Mamba-2.
+void ReadGraniteHybridGguf(GgufReader& reader, load::ModelConfig& config) {
+  ReadGraniteScales(reader, config);
+  config.recurrent.kind = load::RecurrentConfig::Kind::kMamba2;
+  ReadStateSizes(reader, config);
+  config.layer_windows = reader.LayersWithout("attention.head_count_kv", config.layers);
+  if (std::ranges::count(config.layer_windows, kernels::kNoKeys) == 0) {
+    return reader.Fail("attention.head_count_kv leaves no layer of Mamba-2");
+  }
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const std::string prefix = absl::StrCat("blk.", layer, ".");
+    config.recurrent.biases |= reader.HasTensor(prefix + "ssm_conv1d.bias");
+    config.qkv_bias |= reader.HasTensor(prefix + "attn_q.bias");
+    config.output_bias |= reader.HasTensor(prefix + "attn_output.bias");
+  }
+  // Its name for whether positions turn q and k.
+  if (reader.Bool("rope.scaling.finetuned", true)) {
+    return reader.Fail(
+        "rope.scaling.finetuned is true: served are files of Granite 4 H, whose q "
+        "and k do not turn");
+  }
+  if (config.experts.count > 0) return ScaleExperts(config);
+  config.intermediate_size =
+      ClampCount(reader.Int("expert_shared_feed_forward_length", config.intermediate_size));
 }
 
 // Where there are no experts, the shared mlp is the layer's.
@@ -86,6 +112,11 @@ extern const Family kGraniteHybrid{
              .width = 1'024,
              .attention_bias = true,
              .read = ReadGraniteHybrid},
+    .gguf = {.architecture = "granitehybrid",
+             .recurrent = true,
+             .rotary = false,
+             .experts = GgufForm::Experts::kRouted,
+             .read = ReadGraniteHybridGguf},
     .tensors = {.own = kGraniteHybridTensors},
 };
 

@@ -181,16 +181,7 @@ void ReadNemotronHGguf(GgufReader& reader, load::ModelConfig& config) {
   ReadGgufMixers(reader, config);
   load::RecurrentConfig& recurrent = config.recurrent;
   recurrent.kind = load::RecurrentConfig::Kind::kMamba2;
-  recurrent.taps = ClampCount(reader.RequiredInt("ssm.conv_kernel"));
-  recurrent.key_heads = ClampCount(reader.RequiredInt("ssm.group_count"));
-  recurrent.value_heads = ClampCount(reader.RequiredInt("ssm.time_step_rank"));
-  recurrent.key_dim = ClampCount(reader.RequiredInt("ssm.state_size"));
-  const int inner = ClampCount(reader.RequiredInt("ssm.inner_size"));
-  if (recurrent.value_heads < 1 || inner % recurrent.value_heads != 0) {
-    return reader.Fail(absl::StrCat("ssm.time_step_rank is ", recurrent.value_heads,
-                                    ", it must divide ssm.inner_size, ", inner));
-  }
-  recurrent.value_dim = inner / recurrent.value_heads;
+  ReadStateSizes(reader, config);
   for (size_t i = 0; i < config.mixers.size(); ++i) {
     recurrent.biases |= reader.HasTensor(absl::StrCat("blk.", i, ".ssm_conv1d.bias"));
   }

@@ -41,7 +41,7 @@ void ReadHybridExperts(JsonReader& reader, load::ModelConfig& config) {
 
 void ReadQwen3Next(JsonReader& reader, load::ModelConfig& config) {
   ReadDelta(reader, config);
-  config.recurrent.packed = true;
+  config.recurrent.packed = config.recurrent.packed_gates = true;
   ReadHybridExperts(reader, config);
 }
 
@@ -51,20 +51,11 @@ void ReadQwen35Moe(JsonReader& reader, load::ModelConfig& config) {
   config.experts.rule.renormalise = true;
 }
 
+// What Qwen3-Next and Qwen3.5 share.
 void ReadDeltaGguf(GgufReader& reader, load::ModelConfig& config) {
   load::RecurrentConfig& recurrent = config.recurrent;
   recurrent.kind = load::RecurrentConfig::Kind::kGatedDelta;
-  recurrent.taps = ClampCount(reader.RequiredInt("ssm.conv_kernel"));
-  recurrent.key_heads = ClampCount(reader.RequiredInt("ssm.group_count"));
-  recurrent.value_heads = ClampCount(reader.RequiredInt("ssm.time_step_rank"));
-  recurrent.key_dim = ClampCount(reader.RequiredInt("ssm.state_size"));
-  const int inner = ClampCount(reader.RequiredInt("ssm.inner_size"));
-  if (recurrent.value_heads < 1 || inner % recurrent.value_heads != 0) {
-    return reader.Fail(absl::StrCat("ssm.time_step_rank is ", recurrent.value_heads,
-                                    ", it must divide ssm.inner_size, ", inner));
-  }
-  recurrent.value_dim = inner / recurrent.value_heads;
-  recurrent.tiled = recurrent.value_heads != recurrent.key_heads;
+  ReadStateSizes(reader, config);
   config.gated_attention = true;
   const int64_t interval = reader.Int("full_attention_interval", 4);
   if (interval < 1) return reader.Fail("full_attention_interval must be at least 1");
@@ -79,15 +70,37 @@ void ReadDeltaGguf(GgufReader& reader, load::ModelConfig& config) {
   }
 }
 
-constexpr TensorName kDeltaGgufTensors[] = {
+// Newer files have q, k and v of all heads in one tensor and z in another, older ones all four by
+// key head.
+void ReadQwen3NextGguf(GgufReader& reader, load::ModelConfig& config) {
+  ReadDeltaGguf(reader, config);
+  config.recurrent.packed_gates = true;
+  for (int layer = 0; layer < config.layers; ++layer) {
+    config.recurrent.packed |= reader.HasTensor(absl::StrCat("blk.", layer, ".ssm_in.weight"));
+  }
+}
+
+void ReadQwen35Gguf(GgufReader& reader, load::ModelConfig& config) {
+  ReadDeltaGguf(reader, config);
+  config.recurrent.tiled = config.recurrent.value_heads != config.recurrent.key_heads;
+}
+
+constexpr TensorName kQwen35GgufTensors[] = {
     {Part::kRecurrentIn, "attn_qkv"},        {Part::kRecurrentZ, "attn_gate"},
     {Part::kRecurrentB, "ssm_beta"},         {Part::kRecurrentA, "ssm_alpha"},
     {Part::kMlpNorm, "post_attention_norm"},
 };
 
 constexpr TensorName kQwen3NextTensors[] = {
-    {Part::kRecurrentIn, "linear_attn.in_proj_qkvz"},
+    {Part::kRecurrentPacked, "linear_attn.in_proj_qkvz"},
     {Part::kRecurrentB, "linear_attn.in_proj_ba"},
+};
+
+constexpr TensorName kQwen3NextGgufTensors[] = {
+    {Part::kRecurrentIn, "attn_qkv"},
+    {Part::kRecurrentZ, "attn_gate"},
+    {Part::kRecurrentB, "ssm_ba"},
+    {Part::kMlpNorm, "post_attention_norm"},
 };
 
 }  // namespace
@@ -101,7 +114,11 @@ extern const Family kQwen3Next{
              .max_positions = 32'768,
              .rope = ReadHybridRope,
              .read = ReadQwen3Next},
-    .tensors = {.own = kQwen3NextTensors},
+    .gguf = {.architecture = "qwen3next",
+             .partial_rope = true,
+             .experts = GgufForm::Experts::kRenormalised,
+             .read = ReadQwen3NextGguf},
+    .tensors = {.own = kQwen3NextTensors, .own_gguf = kQwen3NextGgufTensors},
     .decoder = {.head_norms = true},
 };
 
@@ -114,8 +131,8 @@ extern const Family kQwen35{
              .max_positions = 32'768,
              .rope = ReadHybridRope,
              .read = ReadDelta},
-    .gguf = {.architecture = "qwen35", .partial_rope = true, .read = ReadDeltaGguf},
-    .tensors = {.own_gguf = kDeltaGgufTensors},
+    .gguf = {.architecture = "qwen35", .partial_rope = true, .read = ReadQwen35Gguf},
+    .tensors = {.own_gguf = kQwen35GgufTensors},
     .decoder = {.head_norms = true},
 };
 
@@ -132,8 +149,8 @@ extern const Family kQwen35Moe{
     .gguf = {.architecture = "qwen35moe",
              .partial_rope = true,
              .experts = GgufForm::Experts::kRenormalised,
-             .read = ReadDeltaGguf},
-    .tensors = {.own_gguf = kDeltaGgufTensors},
+             .read = ReadQwen35Gguf},
+    .tensors = {.own_gguf = kQwen35GgufTensors},
     .decoder = {.head_norms = true},
 };
 

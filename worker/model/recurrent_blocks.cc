@@ -74,17 +74,20 @@ void AddDeltaInputs(ProgramBuilder& builder, const RecurrentBuffers& buffers, in
   std::vector<Stack> qkv, z, gates;
   if (config.packed) {
     const int64_t value = of_key * config.value_dim;
-    const Packed all(Part::kRecurrentIn, shard.key_heads, config.key_heads,
+    const Packed all(Part::kRecurrentPacked, shard.key_heads, config.key_heads,
                      {config.key_dim, config.key_dim, value, value});
-    const Packed pairs(Part::kRecurrentB, shard.key_heads, config.key_heads, {of_key, of_key});
     for (size_t kind = 0; kind < 3; ++kind) all.Append(kind, qkv);
     all.Append(3, z);
-    for (size_t kind = 0; kind < 2; ++kind) pairs.Append(kind, gates);
   } else {
     for (const Range& range : MixedChannels(builder)) {
       qkv.push_back({Part::kRecurrentIn, AllChannels(config), range});
     }
     z.push_back({Part::kRecurrentZ, values, Scaled(shard.value_heads, config.value_dim)});
+  }
+  if (config.packed_gates) {
+    const Packed pairs(Part::kRecurrentB, shard.key_heads, config.key_heads, {of_key, of_key});
+    for (size_t kind = 0; kind < 2; ++kind) pairs.Append(kind, gates);
+  } else {
     for (const Part part : {Part::kRecurrentB, Part::kRecurrentA}) {
       gates.push_back({part, config.value_heads, shard.value_heads});
     }

@@ -92,6 +92,7 @@ constexpr TensorName kGguf[] = {
     {Part::kSharedUp, "ffn_up_shexp"},
     {Part::kSharedDown, "ffn_down_shexp"},
     {Part::kRecurrentIn, "ssm_in"},
+    {Part::kRecurrentPacked, "ssm_in"},
     {Part::kConvolution, "ssm_conv1d"},
     {Part::kDecay, "ssm_a$"},
     {Part::kStepBias, "ssm_dt"},

@@ -43,7 +43,8 @@ enum class Part {
   kDown,
   kPostMlpNorm,
   // Of recurrent layers.
-  kRecurrentIn,  // a short convolution's B, C and x; the delta rule's q, k and v, or with z too
+  kRecurrentIn,      // a short convolution's B, C and x; the delta rule's q, k and v
+  kRecurrentPacked,  // … and z, by key head
   kRecurrentZ,
   kRecurrentB,  // or b and a
   kRecurrentA,

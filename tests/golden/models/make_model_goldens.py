@@ -23,6 +23,7 @@ import torch
 import transformers
 
 import gemma4_models
+import granite_models
 import nemotron_models
 import qwen35_models
 import routed_models
@@ -369,7 +370,7 @@ CHECKPOINTS = {
                position_embedding_type="nope"), torch.bfloat16, 1),
     "granite-hybrid-dense": (
         mamba2(num_local_experts=0, shared_intermediate_size=64, mamba_n_groups=2,
-               position_embedding_type="rope"), torch.float32, 1),
+               position_embedding_type="rope"), torch.bfloat16, 1),
     "opt-pre-norm": (opt(do_layer_norm_before=True, word_embed_proj_dim=64), torch.bfloat16, 1),
     "opt-post-norm-projected": (opt(do_layer_norm_before=False, word_embed_proj_dim=32),
                                 torch.bfloat16, 1),
@@ -1038,10 +1039,12 @@ GGUF_MODELS = {
     **routed_models.gguf_models(BASE),
     **nemotron_models.gguf_models(BASE, TYPES),
     **qwen35_models.gguf_models(model, delta, TYPES),
+    **granite_models.gguf_models(granite, TYPES),
     **gemma4_models.gguf_models(gemma4, TYPES),
 }
 # Families whose modules write their files.
 OWN_GGUF = {"nemotron_h": nemotron_models, "qwen3_5_text": qwen35_models, "qwen3_5_moe_text": qwen35_models,
+            "qwen3_next": qwen35_models, "granitemoehybrid": granite_models,
             "gemma4_text": gemma4_models}
 
 

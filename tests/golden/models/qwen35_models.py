@@ -1,7 +1,8 @@
-"""The fixtures of Qwen3.5 in GGUF, and what their tensors are in the reference.
+"""The fixtures of Qwen3.5 and Qwen3-Next in GGUF, and what their tensors are in the reference.
 
-make_model_goldens.py imports this. llama.cpp's converter puts value heads into another order: those of one key
-head are as far apart as there are key heads.
+make_model_goldens.py imports this. llama.cpp's converter puts value heads of Qwen3.5 into another order: those of one
+key head are as far apart as there are key heads. Those of Qwen3-Next stay as they are, and it takes z out of their
+tensor.
 """
 import numpy
 
@@ -19,12 +20,23 @@ def gguf_models(model, delta, types):
         # As many value heads as key heads, and the layers follow from the interval.
         "gguf-qwen35moe": (
             model("Qwen3_5MoeForCausalLM", "qwen3_5_moe_text",
-                  **delta(**{**SIZES, "linear_num_key_heads": 6}, **EXPERTS, full_attention_interval=2)),
-            [[types.Q8_0, types.Q5_1]] * 4, types.Q8_0),
+                  **delta(**{**SIZES, "linear_num_key_heads": 6}, **EXPERTS, full_attention_interval=2))
+            | {"num_hidden_layers": 2}, [[types.Q8_0, types.Q5_1]] * 2, types.Q8_0),
+        "gguf-qwen3next": (
+            model("Qwen3NextForCausalLM", "qwen3_next",
+                  **delta(**{**SIZES, "linear_num_value_heads": 4}, **{**EXPERTS, "num_experts": 3}, norm_topk_prob=True,
+                          layer_types=["linear_attention", "full_attention"])) | {"num_hidden_layers": 2},
+            [[types.Q8_0, types.Q5_1]] * 2, types.Q8_0),
     }
 
 
+def is_next(config):
+    return config["model_type"] == "qwen3_next"
+
+
 def architecture(config):
+    if is_next(config):
+        return "qwen3next"
     return "qwen35moe" if "num_experts" in config else "qwen35"
 
 
@@ -73,8 +85,9 @@ def add_layer(writer, index, config, kinds, floats):
         writer.add(f"{prefix}{norm}.weight", (hidden,), floats, 1.0, 0.2)
     if recurs(config, index):
         mixed = 2 * keys + values
-        matrices = [("attn_qkv", (mixed, hidden)), ("attn_gate", (values, hidden)), ("ssm_out", (hidden, values)),
-                    ("ssm_beta", (heads, hidden)), ("ssm_alpha", (heads, hidden))]
+        matrices = [("attn_qkv", (mixed, hidden)), ("attn_gate", (values, hidden)), ("ssm_out", (hidden, values))]
+        matrices += ([("ssm_ba", (2 * heads, hidden))] if is_next(config) else
+                     [("ssm_beta", (heads, hidden)), ("ssm_alpha", (heads, hidden))])
         writer.add(f"{prefix}ssm_conv1d.weight", (mixed, config["linear_conv_kernel_dim"]), floats)
         writer.add(f"{prefix}ssm_dt.bias", (heads,), floats, 0.0, 0.1)
         writer.add(f"{prefix}ssm_a", (heads,), floats, -0.08, 0.02)
@@ -102,7 +115,7 @@ def add_layer(writer, index, config, kinds, floats):
 
 NAMES = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm",
          "attn_qkv": "linear_attn.in_proj_qkv", "attn_gate": "linear_attn.in_proj_z",
-         "ssm_beta": "linear_attn.in_proj_b", "ssm_alpha": "linear_attn.in_proj_a", "ssm_out": "linear_attn.out_proj",
+         "ssm_ba": "linear_attn.in_proj_ba", "ssm_beta": "linear_attn.in_proj_b", "ssm_alpha": "linear_attn.in_proj_a", "ssm_out": "linear_attn.out_proj",
          "ssm_conv1d": "linear_attn.conv1d", "ssm_norm": "linear_attn.norm", "attn_q": "self_attn.q_proj",
          "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
          "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj",
@@ -113,11 +126,22 @@ WHOLE_NAMES = {"ssm_dt.bias": "linear_attn.dt_bias", "ssm_a": "linear_attn.A_log
                "ffn_down_exps.weight": "mlp.experts.down_proj"}
 
 
+REORDERED = ("attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha", "ssm_out", "ssm_conv1d", "ssm_dt", "ssm_a")
+
+
 def grouped(value, config, size):
     """Rows of value heads, of `size` each, with those of a key head side by side."""
     groups = config["linear_num_key_heads"]
     rows = value.reshape(config["linear_num_value_heads"] // groups, groups, size, *value.shape[1:])
     return rows.swapaxes(0, 1).reshape(value.shape)
+
+
+def packed_by_key_head(qkv, z, config):
+    """q, k, v and z of each key head in turn."""
+    groups, size = config["linear_num_key_heads"], config["linear_key_head_dim"]
+    keys = groups * size
+    parts = (qkv[:keys], qkv[keys:2 * keys], qkv[2 * keys:], z)
+    return numpy.concatenate([part.reshape(groups, -1, part.shape[1]) for part in parts], 1).reshape(-1, qkv.shape[1])
 
 
 def in_reference_order(part, value, config):
@@ -142,7 +166,13 @@ def hugging_face_weights(values, config):
             continue
         _, index, part = name.split(".", 2)
         prefix = f"model.layers.{index}."
-        if base in ("attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha", "ssm_out", "ssm_conv1d", "ssm_dt", "ssm_a"):
+        if is_next(config) and base == "attn_qkv":
+            z = values[f"blk.{index}.attn_gate.weight"]
+            result[prefix + "linear_attn.in_proj_qkvz.weight"] = packed_by_key_head(value, z, config)
+            continue
+        if is_next(config) and base == "attn_gate":
+            continue
+        if not is_next(config) and base in REORDERED:
             value = in_reference_order(base, value, config)
         if base == "ssm_conv1d":
             value = value[:, None, :]

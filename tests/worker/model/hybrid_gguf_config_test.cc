@@ -1,5 +1,5 @@
-// GGUF metadata of Nemotron-H, Qwen3.5 and Gemma 4: what a layer is follows from its numbers, and
-// numbers that do not fit are named.
+// GGUF metadata of Nemotron-H, Granite 4 H, Qwen3-Next, Qwen3.5 and Gemma 4: what a layer is
+// follows from its numbers, and numbers that do not fit are named.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -38,6 +38,14 @@ class HybridGguf {
     entries_.push_back({key, std::move(values), array});
     return *this;
   }
+  HybridGguf& Switch(const std::string& key, bool on) {
+    switches_.emplace_back(key, on);
+    return *this;
+  }
+  HybridGguf& Tensor(const std::string& name) {
+    tensors_.push_back(name);
+    return *this;
+  }
   absl::StatusOr<ModelConfig> Read() const {
     GgufMaker maker;
     maker.String("general.architecture", architecture_);
@@ -55,7 +63,12 @@ class HybridGguf {
       for (const uint32_t value : entry.values) load::Append(bytes, value);
       maker.Pair(key, kArray, bytes);
     }
+    constexpr uint32_t kBool = 7;
+    for (const auto& [key, on] : switches_) {
+      maker.Pair(architecture_ + "." + key, kBool, std::string(1, on ? '\1' : '\0'));
+    }
     maker.Tensor("token_embd.weight", {64, 100}, 0, 0);
+    for (const std::string& name : tensors_) maker.Tensor(name, {64}, 0, 0);
     const std::string file = maker.Make(64 * 100 * 4);
     const auto gguf = load::GgufFile::Parse(load::AsBytes(file), "m.gguf");
     EXPECT_TRUE(gguf.ok()) << gguf.status();
@@ -76,6 +89,8 @@ class HybridGguf {
   };
   std::string architecture_;
   std::vector<Entry> entries_;
+  std::vector<std::pair<std::string, bool>> switches_;
+  std::vector<std::string> tensors_;
 };
 
 HybridGguf Common(const std::string& architecture) {
@@ -146,6 +161,56 @@ TEST(HybridGgufConfig, Qwen35HasItsValueHeadsApart) {
   file.Numbers("attention.recurrent_layers", {0, 1}).ExpectRefusal("recurrent_layers must have 4");
   Common("qwen35").Number("full_attention_interval", 0).ExpectRefusal("full_attention_interval");
   Common("qwen35").Number("ssm.time_step_rank", 7).ExpectRefusal("must divide ssm.inner_size");
+}
+
+// Both forms of files keep the value heads of a key head together.
+TEST(HybridGgufConfig, Qwen3NextHasItsGatesByKeyHead) {
+  HybridGguf file = Common("qwen3next");
+  file.Number("expert_count", 4).Number("expert_used_count", 2);
+  const auto config = file.Read();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_FALSE(config->recurrent.tiled);
+  EXPECT_TRUE(config->recurrent.packed_gates);
+  EXPECT_FALSE(config->recurrent.packed);
+  EXPECT_TRUE(config->experts.rule.renormalise);
+  const auto older = file.Tensor("blk.1.ssm_in.weight").Read();
+  ASSERT_TRUE(older.ok()) << older.status();
+  EXPECT_TRUE(older->recurrent.packed);
+}
+
+HybridGguf Granite() {
+  HybridGguf file = Common("granitehybrid");
+  file.Numbers("attention.head_count_kv", {0, 2, 0, 0});
+  return file.Number("expert_shared_feed_forward_length", 128);
+}
+
+TEST(HybridGgufConfig, LayersOfGraniteWithoutKvHeadsAreOfMamba) {
+  HybridGguf dense = Granite().Switch("rope.scaling.finetuned", false);
+  const auto config = dense.Read();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->layer_windows, (std::vector<int>{kNoKeys, 0, kNoKeys, kNoKeys}));
+  EXPECT_EQ(config->intermediate_size, 128);
+  EXPECT_FALSE(config->rotary);
+  EXPECT_FALSE(config->recurrent.biases);
+  HybridGguf biases = Granite().Switch("rope.scaling.finetuned", false);
+  const auto with = biases.Tensor("blk.2.ssm_conv1d.bias").Tensor("blk.1.attn_q.bias").Read();
+  ASSERT_TRUE(with.ok()) << with.status();
+  EXPECT_TRUE(with->recurrent.biases);
+  EXPECT_TRUE(with->qkv_bias);
+  const auto experts = dense.Number("expert_count", 4).Number("expert_used_count", 2).Read();
+  ASSERT_TRUE(experts.ok()) << experts.status();
+  EXPECT_EQ(experts->experts.width, 96);
+  EXPECT_EQ(experts->experts.shared_width, 128);
+  EXPECT_FALSE(experts->experts.shared_gated);
+}
+
+TEST(HybridGgufConfig, WhatGraniteDoesNotServeIsNamed) {
+  Granite().ExpectRefusal("rope.scaling.finetuned is true");
+  Granite().Switch("rope.scaling.finetuned", true).ExpectRefusal("q and k do not turn");
+  Granite().Numbers("attention.head_count_kv", {2, 2, 2, 2}).ExpectRefusal("no layer of Mamba-2");
+  Granite().Number("attention.head_count_kv", 2).ExpectRefusal("no layer of Mamba-2");
+  Granite().Numbers("attention.head_count_kv", {0, 2, 0}).ExpectRefusal("must have 4 numbers");
+  Granite().Number("ssm.time_step_rank", 5).ExpectRefusal("must divide ssm.inner_size");
 }
 
 HybridGguf Gemma() {
