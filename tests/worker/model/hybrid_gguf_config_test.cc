@@ -68,8 +68,12 @@ class HybridGguf {
       maker.Pair(architecture_ + "." + key, kBool, std::string(1, on ? '\1' : '\0'));
     }
     maker.Tensor("token_embd.weight", {64, 100}, 0, 0);
-    for (const std::string& name : tensors_) maker.Tensor(name, {64}, 0, 0);
-    const std::string file = maker.Make(64 * 100 * 4);
+    uint64_t end = 64 * 100 * 4;
+    for (const std::string& name : tensors_) {
+      maker.Tensor(name, {64}, 0, end);
+      end += 64 * 4;
+    }
+    const std::string file = maker.Make(end);
     const auto gguf = load::GgufFile::Parse(load::AsBytes(file), "m.gguf");
     EXPECT_TRUE(gguf.ok()) << gguf.status();
     if (!gguf.ok()) return gguf.status();
