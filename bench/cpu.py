@@ -189,6 +189,17 @@ def starts(folder, model, cycles, spread):
             "ratio of seconds": spread([row["quire"][0] / row["llama.cpp"][0] for row in rows])}
 
 
+def step_shares(model, mode, **options):
+    """Of the time of a run's steps: each kind of op, routing within mixtures, and threads that wait for others."""
+    return {name: round(share, 4) for name, share in engine(mode, model, times=1, **options)["times"].items()}
+
+
+def step_table(model):
+    """The same for the usual runs."""
+    return {"prefill 512": step_shares(model, "prefill", tokens=512), "decode batch 1": step_shares(model, "decode", tokens=48),
+            "decode batch 16": step_shares(model, "decode", batch=16, context=128, tokens=24)}
+
+
 def probes():
     """Of both cores: reading in GB/s, and int8 dot products in Gop/s, as one run of a second gives them."""
     done = subprocess.run([str(BIN / "quire-bench-kernels"), str(os.cpu_count()), "auto", "0", "limits"],

@@ -7,7 +7,8 @@
 //   engine_bench --model=PATH --mode=hit --context=2000 --tokens=128
 //   engine_bench --model=PATH --mode=gap --batch=8 --context=16000 --budget-ms=200 --seconds=60
 //
-// With --copied=1 a decode run computes one prompt and copies its pages for every other row.
+// With --times=1 a prefill or decode run also prints which share of its steps each kind of op
+// takes. With --copied=1 a decode run computes one prompt and copies its pages for every other row.
 // With --constrained=N the first N rows of a decode run write JSON, under --schemas=K schemas in
 // turn. With --mixed=1 a closed run's prompts and answers have half to one and a half times that
 // length; with --show=1 the requests of the last repeat are printed too, for others to answer.
@@ -27,11 +28,13 @@
 
 #include "bench/constraints/schemas.h"
 #include "bench/copied_context.h"
-#include "bench/flags.h"
+#include "bench/engine_options.h"
 #include "common/check.h"
 #include "common/json/json.h"
 #include "kernels/backend.h"
 #include "kernels/kv_layout.h"
+#include "kernels/ops.h"
+#include "kernels/step_times.h"
 #include "worker/constrain/mask_pool.h"
 #include "worker/engine/engine.h"
 #include "worker/model/model.h"
@@ -40,28 +43,7 @@
 namespace quire {
 namespace {
 
-struct Options {
-  std::string model;
-  std::string mode = "decode";
-  std::string isa = "auto";
-  std::string activation_dtype = "auto";
-  std::string kv_cache_dtype = "auto";
-  int32_t threads = 2;
-  int32_t batch = 1;
-  int32_t context = 16;
-  int32_t tokens = 64;
-  int32_t requests = 0;
-  int32_t mixed = 0;
-  int32_t show = 0;
-  int32_t copied = 0;
-  int32_t constrained = 0;
-  int32_t schemas = 1;
-  int32_t mask_threads = 1;
-  int32_t budget_ms = 0;  // of a step's time; 0: no limit
-  int32_t seconds = 60;
-  int32_t repeats = 3;
-  int32_t warmups = 1;
-};
+using Options = bench::EngineBenchOptions;
 
 // Of the streams in a run of gaps, and of what a chunk of the prompt holds in a sliding window.
 constexpr int kLongestStream = 1024;
@@ -89,6 +71,7 @@ class Bench {
     program.release_source = [&model](const void* data, int64_t bytes) {
       model.ReleaseSource(data, bytes);
     };
+    program.times = options.times != 0 ? &times : nullptr;
     program.kv = kernels::DealLayers(model.program.layer_windows, shape, model.program.states);
     // Room for what is cached besides.
     const int sequences = options.batch + (options.mode == "hit" ? 3 : 1);
@@ -112,7 +95,9 @@ class Bench {
     engine.page_count = program.page_count;
     if (options.mode == "hit") engine.max_num_batched_tokens = options.context;
     for (const kernels::KvKind& kind : program.kv.kinds) {
-      engine.cache_kinds.push_back({kind.window, kind.groups, kind.state_interval});
+      const bool given = kind.state_interval > 0 && options.state_interval > 0;
+      engine.cache_kinds.push_back(
+          {kind.window, kind.groups, given ? options.state_interval : kind.state_interval});
     }
     engine.vocab_size = vocab_size_;
     engine.max_step_time_us = int64_t{options.budget_ms} * 1000;
@@ -186,6 +171,7 @@ class Bench {
     return output;
   }
 
+  kernels::StepTimes times;  // with --times
   int64_t outputs = 0, started = 0, ended = 0, refused = 0;
   struct Request {
     std::vector<TokenId> prompt;
@@ -416,33 +402,20 @@ int ReportGap(const Options& options, Bench& bench) {
   return 0;
 }
 
-bool ReadFlags(const std::vector<std::string>& args, Options& options) {
-  return bench::ParseFlags("engine_bench", args,
-                           {{"model", &options.model},
-                            {"mode", &options.mode},
-                            {"cpu-isa", &options.isa},
-                            {"activation-dtype", &options.activation_dtype},
-                            {"kv-cache-dtype", &options.kv_cache_dtype},
-                            {"threads", &options.threads},
-                            {"batch", &options.batch},
-                            {"context", &options.context},
-                            {"tokens", &options.tokens},
-                            {"requests", &options.requests},
-                            {"mixed", &options.mixed},
-                            {"show", &options.show},
-                            {"copied", &options.copied},
-                            {"constrained", &options.constrained},
-                            {"schemas", &options.schemas},
-                            {"mask-threads", &options.mask_threads},
-                            {"budget-ms", &options.budget_ms},
-                            {"seconds", &options.seconds},
-                            {"repeats", &options.repeats},
-                            {"warmups", &options.warmups}});
+// Of the steps of all repeats: what each kind of op takes, and in it routing, and waiting.
+json::Object Shares(const kernels::StepTimes& times, const kernels::StepProgram& program) {
+  json::Object shares;
+  for (const kernels::Op& op : program.ops) {
+    shares[kernels::OpName(op)] = times.ops[op.index()] / times.steps;
+  }
+  if (times.routing > 0) shares["routing, within moe"] = times.routing / times.steps;
+  shares["idle threads"] = times.idle / times.steps;
+  return shares;
 }
 
 int Main(const std::vector<std::string>& args) {
   Options options;
-  if (!ReadFlags(args, options)) return 2;
+  if (!bench::ReadFlags(args, options)) return 2;
   const auto model = model::LoadModel(options.model, {.with_text = options.constrained > 0});
   if (!model.ok()) {
     std::fprintf(stderr, "engine_bench: %s\n", StatusMessage(model.status()).c_str());
@@ -471,6 +444,7 @@ int Main(const std::vector<std::string>& args) {
   }
   if (options.mode == "gap") return ReportGap(options, bench);
   for (int i = 0; i < options.warmups; ++i) Run(options, bench);  // caches and threads
+  bench.times = {};
   std::vector<double> rates;
   for (int i = 0; i < std::max(1, options.repeats); ++i) {
     rates.push_back(Run(options, bench));
@@ -488,6 +462,7 @@ int Main(const std::vector<std::string>& args) {
   out["min"] = rates.front();
   out["max"] = rates.back();
   if (options.show != 0) out["requests"] = Shown(bench);
+  if (options.times != 0) out["times"] = Shares(bench.times, (*model)->program);
   std::printf("%s\n", json::Serialize(out).c_str());
   return 0;
 }

@@ -31,6 +31,18 @@ def facts(model):
     return {key: plan[key] for key in FACTS if key in plan}
 
 
+def kept_states(model, cycles, spread):
+    """Of a prompt's steps: what recurrences take, as states are kept by default and as nearly none is, in turns."""
+    rows = {}
+    for _ in range(cycles):
+        for name, blocks in (("by default", 0), ("of none", 1 << 20)):
+            shares = cpu.step_shares(model, "prefill", tokens=2048, state_interval=blocks)
+            if "recurrence" not in shares:
+                return {}
+            rows.setdefault(name, []).append(shares["recurrence"] + shares.get("causal_conv", 0))
+    return {"share of recurrences in a prompt of 2048, states kept": {name: spread(row) for name, row in rows.items()}}
+
+
 def run(folder, args, spread):
     """One shape after the other: name to facts and cells."""
     for name, asked in SHAPES.items():
@@ -44,4 +56,4 @@ def run(folder, args, spread):
             if cell == "decode batch 1":
                 row["share of reading"] = round(row["quire"]["median"] * about["step_weight_bytes"] / 1e9
                                                 / row["read GB/s"]["median"], 3)
-        yield title, {**about, "cells": found}
+        yield title, {**about, "cells": found, "shares of a step": cpu.step_table(model), **kept_states(model, args.cycles, spread)}

@@ -76,6 +76,7 @@ def bench_cpu(args):
         row.update(cpu.against_peer(folder, name, model, args, spread, cells))
         if "start" not in row:
             row["start"] = cpu.starts(folder, model, args.cycles, spread)
+            row["shares of a step"] = cpu.step_table(model)
         record("cpu", {"threads": os.cpu_count(), "unit": "tokens/s",
                        "peer": folder.parent.name.replace("build-", "llama.cpp as vendored in llama-cpp-python "),
                        "results": table})

@@ -18,6 +18,8 @@
 
 namespace quire::kernels {
 
+struct StepTimes;
+
 struct ProgramOptions {
   KvLayout kv;
   int64_t page_count = 0;  // of the pool; page ids are 0 … page_count − 1
@@ -34,6 +36,7 @@ struct ProgramOptions {
   // How long a capture of a step may wait for the library that joins ranks; everything else at the
   // start waits as long as the communicator allows. 0: captures too.
   int64_t capture_wait_micros = 0;
+  StepTimes* times = nullptr;  // step_times.h: CPUs add to it; borrowed, may be absent
   // Called with the progress of packing: bytes of source weights packed, of the total. May be
   // empty.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;

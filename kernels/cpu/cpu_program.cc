@@ -258,7 +258,8 @@ CpuProgram::CpuProgram(const StepProgram& program, const ProgramOptions& options
       max_samples_(options.max_samples),
       screen_kernels_(screen),
       screen_found_(static_cast<size_t>(options.max_samples)),
-      sample_order_(static_cast<size_t>(options.max_samples)) {
+      sample_order_(static_cast<size_t>(options.max_samples)),
+      times_(options.times) {
   LoadWeights(program, options);
   pages_ = Pages(options.page_count * kv_.page_bytes, true);
   // A row's attention goes to any thread.

@@ -120,8 +120,7 @@ class CpuProgram final : public LoadedProgram {
   void RunAttention(const AttentionJob& job);
   void FindAdapterRuns();
   void RunLoraSlice(const LoraOp& op, int begin, int end);
-  // Products that have been added since Clear, shared out together. The rows of a job are prepared
-  // in its `space`.
+  // Products added since Clear, shared out together. A job's rows are prepared in its `space`.
   void AddToGroup(LinearJob job, float* space);
   void AddToGroupOfSameRows(LinearJob job);  // as the job that was added last
   void RunGroup();
@@ -139,11 +138,11 @@ class CpuProgram final : public LoadedProgram {
   float* Scratch(int thread) {
     return reinterpret_cast<float*>(scratch_.data()) + thread * scratch_floats_;
   }
-  // Runs task(begin, end, thread) over [0, count) in about four pieces per thread of at least
+  // Runs task(begin, end, thread) over [0, count) in about eight pieces per thread of at least
   // `least`.
   template <class Task>
   void Share(int count, int least, const Task& task);
-  // The same over the step's tokens: task(row, begin, end) for the parts of its rows.
+  // The same over the step's tokens: task(row, begin, end) for parts of its rows.
   template <class Task>
   void ShareRows(int least, const Task& task);
 
@@ -195,6 +194,7 @@ class CpuProgram final : public LoadedProgram {
   int64_t lora_rank_stride_ = 0;
   Pages lora_inner_;
   Step step_;
+  StepTimes* times_ = nullptr;
 };
 
 }  // namespace quire::kernels::cpu

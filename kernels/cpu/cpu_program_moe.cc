@@ -5,6 +5,7 @@
 #include "kernels/cpu/cpu_program.h"
 #include "kernels/cpu/cpu_program_share.h"
 #include "kernels/cpu/job_rows.h"
+#include "kernels/step_times.h"
 
 namespace quire::kernels::cpu {
 namespace {
@@ -37,6 +38,7 @@ void CpuProgram::RunOp(const MoeOp& op) {
 }
 
 void CpuProgram::Route(const MoeOp& op, int begin, int tokens) {
+  const PartTimer timer(times_ != nullptr ? &times_->routing : nullptr);
   RouteJob job;
   const BufferId in = op.router_in == kNoId ? op.in : op.router_in;
   job.x = BufferData(in) + begin * Stride(in);

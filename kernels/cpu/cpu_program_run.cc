@@ -6,6 +6,7 @@
 #include "kernels/cpu/cpu_program.h"
 #include "kernels/cpu/cpu_program_share.h"
 #include "kernels/cpu/job_rows.h"
+#include "kernels/step_times.h"
 
 namespace quire::kernels::cpu {
 namespace {
@@ -17,6 +18,8 @@ constexpr int kLeastTokens = 4;
 }  // namespace
 
 void CpuProgram::Execute(const StepBatch& batch, std::span<float> logits) {
+  const PartTimer timer(times_ != nullptr ? &times_->steps : nullptr);
+  pool_.CountIdle(times_ != nullptr ? &times_->idle : nullptr);
   step_.batch = &batch;
   step_.logits = logits;
   step_.tokens = static_cast<int>(batch.tokens.size());
@@ -25,7 +28,8 @@ void CpuProgram::Execute(const StepBatch& batch, std::span<float> logits) {
   FindAdapterRuns();
   const auto run = [this](auto begin, auto end) {
     for (; begin != end && !step_.failed; ++begin) {
-      std::visit([this](const auto& one) { this->RunOp(one); }, *begin);
+      const PartTimer one(times_ != nullptr ? &times_->ops[begin->index()] : nullptr);
+      std::visit([this](const auto& op) { this->RunOp(op); }, *begin);
     }
   };
   // What follows the gathering of rows sees these rows alone, so it is done again for every slice.
@@ -40,6 +44,7 @@ void CpuProgram::Execute(const StepBatch& batch, std::span<float> logits) {
     run(gather, ops_.end());
   }
   step_ = Step{};
+  pool_.CountIdle(nullptr);
 }
 
 void CpuProgram::CopyPages() {

@@ -9,7 +9,7 @@ namespace quire::kernels::cpu {
 
 template <class Task>
 void CpuProgram::Share(int count, int least, const Task& task) {
-  constexpr int kPiecesPerThread = 4;
+  constexpr int kPiecesPerThread = 8;
   if (count <= 0) return;
   const int pieces = std::clamp(count / std::max(1, least), 1, pool_.threads() * kPiecesPerThread);
   if (pieces == 1) {

@@ -30,6 +30,7 @@ ThreadPool::ThreadPool(int threads, std::vector<NumaNode> nodes)
     : threads_(threads), nodes_(std::move(nodes)) {
   if (static_cast<int>(nodes_.size()) > threads_) nodes_.resize(static_cast<size_t>(threads_));
   tickets_.resize(std::max<size_t>(1, nodes_.size()));
+  last_end_.resize(static_cast<size_t>(threads_));
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { WorkerLoop(i); });
 }
 
@@ -57,9 +58,24 @@ void ThreadPool::TakeTasks(int thread) {
       if (index >= static_cast<uint32_t>(ticket >> 32)) break;
       const int count = count_;  // of this job, which cannot end before this task
       function_(context_, static_cast<int>(index), thread);
+      if (idle_ != nullptr) {
+        last_end_[static_cast<size_t>(thread)].store(Clock::now().time_since_epoch().count(),
+                                                     std::memory_order_relaxed);
+      }
       if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == count) done_.notify_one();
     }
   }
+}
+
+// The job ends now; a thread without a task waited from its begin on.
+void ThreadPool::AddIdle(Clock::time_point begin) {
+  const Clock::rep end = Clock::now().time_since_epoch().count();
+  Clock::rep idle = 0;
+  for (const auto& last : last_end_) {
+    idle += end - std::max(begin.time_since_epoch().count(), last.load(std::memory_order_relaxed));
+  }
+  const Clock::duration mean(idle / threads_);
+  *idle_ += std::chrono::duration<double>(mean).count();
 }
 
 void ThreadPool::WorkerLoop(int thread) {
@@ -82,6 +98,7 @@ void ThreadPool::RunErased(int count, Function function, const void* context) {
     caller_ = std::this_thread::get_id();
     StayOnNode(0);
   }
+  const Clock::time_point begin = idle_ != nullptr ? Clock::now() : Clock::time_point();
   function_ = function;
   context_ = context;
   count_ = count;
@@ -100,6 +117,7 @@ void ThreadPool::RunErased(int count, Function function, const void* context) {
        done = done_.load(std::memory_order_acquire)) {
     WaitForChange(done_, done);
   }
+  if (idle_ != nullptr) AddIdle(begin);
 }
 
 }  // namespace quire::kernels::cpu

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <thread>
@@ -31,6 +32,9 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return threads_; }
+  // From now on adds the seconds that threads wait within jobs, as their mean, to *seconds. Null:
+  // no clock is read.
+  void CountIdle(double* seconds) { idle_ = seconds; }
   const std::vector<NumaNode>& nodes() const { return nodes_; }  // no more than threads
 
   // task(index, thread) for index in [0, count), thread in [0, threads()).
@@ -45,12 +49,14 @@ class ThreadPool {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
   using Function = void (*)(const void* context, int index, int thread);
 
   void RunErased(int count, Function function, const void* context);
   void WorkerLoop(int thread);
   void TakeTasks(int thread);
   void StayOnNode(int thread) const;
+  void AddIdle(Clock::time_point begin);
 
   const int threads_;
   std::vector<NumaNode> nodes_;
@@ -60,6 +66,8 @@ class ThreadPool {
   Function function_ = nullptr;
   const void* context_ = nullptr;
   int count_ = 0;
+  double* idle_ = nullptr;
+  std::deque<std::atomic<Clock::rep>> last_end_;  // of a task, by thread; with idle_
   // {end of a node's tasks, next task}: one addition draws a task together with their end, so a
   // thread that wakes late can only draw a task of the current job, or none.
   struct alignas(64) Ticket {

@@ -80,8 +80,8 @@ TEST(ThreadPool, AStalledThreadCostsOneTask) {
   }
 }
 
-// Jobs have four pieces a thread (cpu_program_share.h): a thread of half speed takes about half as
-// many, so the step loses its share of one thread and not half its speed.
+// Jobs have several pieces for each thread (cpu_program_share.h): a thread of half speed takes
+// about half as many, so the step loses its share of one thread and not half its speed.
 TEST(ThreadPool, ASlowThreadTakesFewerTasks) {
   constexpr int kThreads = 8;
   std::vector<std::atomic<int>> runs(kThreads);
@@ -93,6 +93,21 @@ TEST(ThreadPool, ASlowThreadTakesFewerTasks) {
     });
   }
   EXPECT_LE(runs[5].load(), 15);  // of 20, if tasks were dealt out
+}
+
+// Three of four threads have nothing to do for a fifth of a second: three quarters of it, in the
+// mean. Without a counter no clock is read.
+TEST(ThreadPool, IdleTimeIsTheMeanOfAllThreads) {
+  ThreadPool pool(4);
+  double idle = 0;
+  pool.CountIdle(&idle);
+  pool.Run(4, [](int index, int) { Work(index == 0 ? 200 : 0); });
+  EXPECT_GT(idle, 0.1);
+  EXPECT_LT(idle, 0.3);
+  pool.CountIdle(nullptr);
+  const double before = idle;
+  pool.Run(4, [](int, int) { Work(1); });
+  EXPECT_EQ(idle, before);
 }
 
 TEST(Numa, ListsOfCpusAreRead) {
