@@ -50,15 +50,17 @@ class TileUnit {
       config.rows[tile] = counts[tile];
       config.row_bytes[tile] = counts[tile] > 0 ? 64 : 0;
     }
+    Fence(&config);
     _tile_loadconfig(&config);
   }
 
-  // GCC's intrinsics do not say that they read and write memory; Fence does.
-  static void Fence() { asm volatile("" ::: "memory"); }
+  // GCC's intrinsics do not say what they read and write, beyond eight bytes of a configuration;
+  // Fence does, for all memory that others know of and for what `at` points to.
+  static void Fence(const void* at) { asm volatile("" : : "r"(at) : "memory"); }
 
   template <bool kBoth>
   static void MultiplyTiles(const AmxBlock& block) {
-    Fence();
+    Fence(&block);
     constexpr int kTotalBytes = 32 * 4;
     float* const high = block.totals + kAmxTileRows * 32;
     const uint16_t* const high_x = block.x + kAmxTileRows * block.x_stride;
@@ -90,7 +92,7 @@ class TileUnit {
     _tile_stored(1, block.totals + 16, kTotalBytes);
     if constexpr (kBoth) _tile_stored(2, high, kTotalBytes);
     if constexpr (kBoth) _tile_stored(3, high + 16, kTotalBytes);
-    Fence();
+    Fence(&block);
   }
 
   int rows_ = 0;  // that the tiles are configured for
