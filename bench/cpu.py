@@ -166,7 +166,8 @@ def against_peer(folder, name, model, args, spread, table):
 
 
 def cost_of(command):
-    """Wall seconds and the peak of resident MiB of a process."""
+    """Wall seconds and the peak of resident MiB of a process, or of this one where that is more: a new process begins
+    with the peak of the one that starts it."""
     begin = time.perf_counter()
     started = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(started.pid, 0)
@@ -181,11 +182,13 @@ def starts(folder, model, cycles, spread):
     commands = {"quire": [BIN / "engine_bench", f"--model={model}", "--mode=prefill", "--tokens=8", "--repeats=1", "--warmups=0",
                           f"--threads={os.cpu_count()}"],
                 "llama.cpp": [folder / "llama-bench", "-m", model, "-t", os.cpu_count(), "-p", 8, "-n", 0, "-r", 1, "--no-warmup"]}
-    model.read_bytes()
+    with model.open("rb") as file:  # held by the page cache, not by this process
+        while file.read(1 << 20):
+            pass
     rows = [{name: cost_of(command) for name, command in commands.items()} for _ in range(cycles)]
     found = {f"{name} {what}": spread([row[name][i] for row in rows])
              for name in commands for i, what in enumerate(("seconds", "peak MiB"))}
-    return {**found, "file MiB": round(model.stat().st_size / 2**20, 1),
+    return {"commit": recording.commit(), **found, "file MiB": round(model.stat().st_size / 2**20, 1),
             "ratio of seconds": spread([row["quire"][0] / row["llama.cpp"][0] for row in rows])}
 
 

@@ -164,7 +164,10 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenRankBackend(const WorkerCo
   if (!linked && AsksForGpu(config)) {
     return OpenGpuOfRank(config.gpu, config.device, setup.rank);
   }
-  return OpenBackend(config, std::max(1, ThreadsOfWorker(config) / setup.size));
+  WorkerConfig own = config;
+  own.cpu.part = setup.rank;
+  own.cpu.parts = setup.size;
+  return OpenBackend(own, std::max(1, ThreadsOfWorker(config) / setup.size));
 }
 
 }  // namespace

@@ -81,7 +81,8 @@ class CpuBackend final : public Backend {
       : kernels_(kernels),
         activation_dtype_(options.activation_dtype),
         pool_(options.threads > 0 ? options.threads : CpusAllowed(),
-              options.numa ? cpu::ReadNumaNodes("") : std::vector<cpu::NumaNode>()) {}
+              options.numa ? cpu::NodesOfPart(cpu::ReadNumaNodes(""), options.part, options.parts)
+                           : std::vector<cpu::NumaNode>()) {}
 
   std::unique_ptr<LoadedProgram> Load(const StepProgram& program,
                                       const ProgramOptions& options) override {

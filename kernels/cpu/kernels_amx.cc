@@ -1,10 +1,6 @@
-// AMX's class on its own tiles, and the same in AVX-512.
-#include <algorithm>
-#include <cstring>
-#include <random>
-#include <vector>
-
+// AMX's class on the processor's tiles, and the same in AVX-512.
 #include "kernels/cpu/amx_table.h"
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/vec16_avx512.h"
 
 namespace quire::kernels::cpu {
@@ -12,94 +8,41 @@ namespace {
 
 struct Vec16Amx : Vec16Avx512 {};
 
-// The memory that LDTILECFG reads: rows and bytes of a row for each of eight tiles.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
-// Tiles 0 … 3 are sums (rows 0 … 15 with both panels, then the rest), 4 and 5 x, 6 and 7 weights.
-class TileUnit {
- public:
-  TileUnit() = default;
-  ~TileUnit() {
-    if (rows_ > 0) _tile_release();
-  }
-  TileUnit(const TileUnit&) = delete;
-  TileUnit& operator=(const TileUnit&) = delete;
-
-  void Multiply(const AmxBlock& block) {
-    if (block.rows <= kAmxVectorRows) return MultiplyVectors<Vec16Amx>(block);
-    Configure(block.rows);
-    if (block.rows > kAmxTileRows) return MultiplyTiles<true>(block);
-    MultiplyTiles<false>(block);
-  }
-
- private:
-  void Configure(int rows) {
-    if (rows == rows_) return;
-    rows_ = rows;
-    const auto low = static_cast<uint8_t>(std::min(rows, kAmxTileRows));
-    const auto high = static_cast<uint8_t>(rows - low);
-    TileConfig config;
-    const uint8_t counts[8] = {low, low, high, high, low, high, 16, 16};
-    for (int tile = 0; tile < 8; ++tile) {
-      config.rows[tile] = counts[tile];
-      config.row_bytes[tile] = counts[tile] > 0 ? 64 : 0;
-    }
+// GCC's intrinsics do not say what they read and write, beyond eight bytes of a configuration;
+// Fence does, for all memory that others know of and for what `at` points to.
+struct ProcessorTiles {
+  static void Fence(const void* at) { asm volatile("" : : "r"(at) : "memory"); }
+  static void Load(const TileConfig& config) {
+    Fence(&config);
     _tile_loadconfig(&config);
   }
-
-  // GCC's intrinsics do not say that they read and write memory; Fence does.
-  static void Fence() { asm volatile("" ::: "memory"); }
-
-  template <bool kBoth>
-  static void MultiplyTiles(const AmxBlock& block) {
-    Fence();
-    constexpr int kTotalBytes = 32 * 4;
-    float* const high = block.totals + kAmxTileRows * 32;
-    const uint16_t* const high_x = block.x + kAmxTileRows * block.x_stride;
-    const int64_t x_bytes = 2 * block.x_stride;
-    if (block.first) {
-      _tile_zero(0);
-      _tile_zero(1);
-      if constexpr (kBoth) _tile_zero(2);
-      if constexpr (kBoth) _tile_zero(3);
-    } else {
-      _tile_loadd(0, block.totals, kTotalBytes);
-      _tile_loadd(1, block.totals + 16, kTotalBytes);
-      if constexpr (kBoth) _tile_loadd(2, high, kTotalBytes);
-      if constexpr (kBoth) _tile_loadd(3, high + 16, kTotalBytes);
-    }
-    for (int64_t i = 0; i < block.blocks; ++i) {
-      _tile_loadd(6, block.weights[0] + i * 1024, 64);
-      _tile_loadd(7, block.weights[1] + i * 1024, 64);
-      _tile_loadd(4, block.x + i * kAmxBlock, x_bytes);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(1, 4, 7);
-      if constexpr (kBoth) {
-        _tile_loadd(5, high_x + i * kAmxBlock, x_bytes);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-      }
-    }
-    _tile_stored(0, block.totals, kTotalBytes);
-    _tile_stored(1, block.totals + 16, kTotalBytes);
-    if constexpr (kBoth) _tile_stored(2, high, kTotalBytes);
-    if constexpr (kBoth) _tile_stored(3, high + 16, kTotalBytes);
-    Fence();
+  static void Release() { _tile_release(); }
+  template <int kTile>
+  static void Zero() {
+    _tile_zero(kTile);
   }
-
-  int rows_ = 0;  // that the tiles are configured for
+  template <int kTile>
+  static void Read(const void* from, int64_t row_bytes) {
+    Fence(from);
+    _tile_loadd(kTile, from, row_bytes);
+  }
+  template <int kTile>
+  static void Write(void* to, int64_t row_bytes) {
+    _tile_stored(kTile, to, row_bytes);
+    Fence(to);
+  }
+  template <int kSum, int kX, int kWeights>
+  static void Dot() {
+    _tile_dpbf16ps(kSum, kX, kWeights);
+  }
 };
+
+using ProcessorUnit = TileUnit<Vec16Amx, ProcessorTiles>;
 
 }  // namespace
 
 const KernelTable& AmxKernels() {
-  static constexpr KernelTable kTable = AmxTable<Vec16Amx, TileUnit>("amx");
+  static constexpr KernelTable kTable = AmxTable<Vec16Amx, ProcessorUnit>("amx");
   return kTable;
 }
 
@@ -108,36 +51,6 @@ const KernelTable& AmxVectorKernels() {
   return kTable;
 }
 
-bool AmxTilesAgree() {
-  constexpr int kBlocks = 3;
-  constexpr int64_t kColumns = kBlocks * kAmxBlock;
-  std::mt19937 random(7);
-  // Numbers around 1, and some that are subnormal or have subnormal products.
-  const auto any = [&random] {
-    const uint32_t exponents[8] = {0, 30, 120, 124, 126, 127, 128, 131};
-    const auto bits = static_cast<uint32_t>(random());
-    return static_cast<uint16_t>((bits & 0x807f) | exponents[bits >> 16 & 7] << 7);
-  };
-  std::vector<uint16_t> x(kAmxRows * kColumns), weights(2 * 16 * kColumns);
-  std::generate(x.begin(), x.end(), any);
-  std::generate(weights.begin(), weights.end(), any);
-  for (const int rows : {kAmxVectorRows + 1, kAmxTileRows, kAmxTileRows + 1, kAmxRows}) {
-    std::vector<float> totals[2];
-    AmxBlock block;
-    block.x = x.data();
-    block.x_stride = kColumns;
-    block.rows = rows;
-    block.blocks = kBlocks;
-    block.weights[0] = reinterpret_cast<const std::byte*>(weights.data());
-    block.weights[1] = block.weights[0] + 32 * kColumns;
-    for (auto& of : totals) of.assign(static_cast<size_t>(32 * rows), 1.0f);
-    block.totals = totals[0].data();
-    TileUnit().Multiply(block);
-    block.totals = totals[1].data();
-    MultiplyVectors<Vec16Amx>(block);
-    if (std::memcmp(totals[0].data(), totals[1].data(), 4 * totals[0].size()) != 0) return false;
-  }
-  return true;
-}
+bool AmxTilesAgree() { return TilesAgree<Vec16Amx, ProcessorTiles>(); }
 
 }  // namespace quire::kernels::cpu

@@ -80,6 +80,14 @@ std::vector<NumaNode> ReadNumaNodes(const std::string& root) {
   return nodes;
 }
 
+std::vector<NumaNode> NodesOfPart(const std::vector<NumaNode>& nodes, int part, int parts) {
+  const auto count = static_cast<int64_t>(nodes.size());
+  if (parts <= 1 || count == 0) return nodes;
+  const int64_t begin = count * part / parts;
+  const int64_t end = std::max(begin + 1, count * (part + 1) / parts);
+  return {nodes.begin() + begin, nodes.begin() + end};
+}
+
 void RunOnNode(const NumaNode& node) {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -20,6 +20,10 @@ struct NumaNode {
 // does not say, or where all CPUs are of one node.
 std::vector<NumaNode> ReadNumaNodes(const std::string& root);
 
+// Those of one of several processes that share the host: a part of the nodes, or where there are
+// more processes than nodes, the one of its turn.
+std::vector<NumaNode> NodesOfPart(const std::vector<NumaNode>& nodes, int part, int parts);
+
 // "0-3,8" as numbers; none where the text is no such list. At most kMostListed.
 std::vector<int> ParseCpuList(const std::string& text);
 inline constexpr int kMostListed = 4096;

@@ -6,15 +6,30 @@
 
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/half.h"
+#include "kernels/cpu/vec16_plain.h"
 #include "tests/kernels/double_model.h"
 #include "tests/kernels/harness.h"
+#include "tests/kernels/model_tiles.h"
 #include "tests/kernels/product.h"
 
 namespace quire::kernels::test {
 namespace {
 
+struct Vec16Model : cpu::Vec16Plain {};
+
+// The way of blocks through tile registers, over a model of these.
+const cpu::KernelTable& ModelKernels() {
+  using Unit = cpu::TileUnit<Vec16Model, ModelTiles<>>;
+  static cpu::KernelTable table;
+  table.name = "a model of tiles";
+  table.tile_rows = cpu::kAmxTileRows;
+  table.pack_tiles = cpu::PackBFloatRows<Vec16Model>;
+  table.linear = cpu::LinearAmx<Vec16Model, Unit>;
+  return table;
+}
+
 std::vector<const cpu::KernelTable*> HostTables() {
-  std::vector<const cpu::KernelTable*> tables = {&cpu::ReferenceAmxKernels()};
+  std::vector<const cpu::KernelTable*> tables = {&cpu::ReferenceAmxKernels(), &ModelKernels()};
   if (cpu::HostHas(cpu::Isa::kAvx512Bf16)) tables.push_back(&cpu::AmxVectorKernels());
   if (cpu::HostHas(cpu::Isa::kAmx)) {
     tables.push_back(&cpu::AmxKernels());
@@ -137,6 +152,13 @@ TEST(Amx, AModelIsNearFloat64AndTheSameInPieces) {
       EXPECT_NE(name.find("bfloat16-amx"), std::string::npos) << name;
     }
   }
+}
+
+TEST(Amx, TilesThatRoundInAnotherWayAreFound) {
+  EXPECT_TRUE((cpu::TilesAgree<Vec16Model, ModelTiles<>>()));
+  EXPECT_FALSE((cpu::TilesAgree<Vec16Model, ModelTiles<TileFault::kOneChain>>()));
+  EXPECT_FALSE((cpu::TilesAgree<Vec16Model, ModelTiles<TileFault::kNoFlush>>()));
+  EXPECT_FALSE((cpu::TilesAgree<Vec16Model, ModelTiles<TileFault::kPanelsSwapped>>()));
 }
 
 TEST(Amx, TilesThatAreThereAgreeWithVectors) {

@@ -131,6 +131,21 @@ TEST(Numa, PiecesAreDealtInOrderAndInFull) {
   }
 }
 
+TEST(Numa, ProcessesOfOneHostShareItsNodes) {
+  const std::vector<NumaNode> four = Nodes(4);
+  const auto ids = [&four](int part, int parts) {
+    std::vector<int> found;
+    for (const NumaNode& node : NodesOfPart(four, part, parts)) found.push_back(node.id);
+    return found;
+  };
+  EXPECT_EQ(ids(0, 1), (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(ids(1, 2), (std::vector<int>{2, 3}));
+  EXPECT_EQ(ids(3, 4), std::vector<int>{3});
+  EXPECT_EQ(ids(1, 8), std::vector<int>{0});
+  EXPECT_EQ(ids(7, 8), std::vector<int>{3});
+  EXPECT_TRUE(NodesOfPart({}, 1, 2).empty());
+}
+
 // Only nodes with CPUs of this process count, and one node is none.
 TEST(Numa, NodesComeFromTheSystem) {
   const std::string root = testing::TempDir() + "quire_numa_" + std::to_string(getpid());
