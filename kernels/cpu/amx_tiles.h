@@ -101,15 +101,16 @@ bool TilesAgree() {
   constexpr int kBlocks = 3;
   constexpr int64_t kColumns = kBlocks * kAmxBlock;
   std::mt19937 random(7);
-  // Numbers around 1, and some that are subnormal or have subnormal products.
-  const auto any = [&random] {
+  // Numbers around 1, and in every fourth row of x subnormal ones and the least normal ones.
+  const auto any = [&random](bool least) {
     const uint32_t exponents[8] = {0, 30, 120, 124, 126, 127, 128, 131};
     const auto bits = static_cast<uint32_t>(random());
-    return static_cast<uint16_t>((bits & 0x807f) | exponents[bits >> 16 & 7] << 7);
+    const uint32_t exponent = least ? bits >> 16 & 1 : exponents[bits >> 16 & 7];
+    return static_cast<uint16_t>((bits & 0x807f) | exponent << 7);
   };
   std::vector<uint16_t> x(kAmxRows * kColumns), weights(2 * 16 * kColumns);
-  std::generate(x.begin(), x.end(), any);
-  std::generate(weights.begin(), weights.end(), any);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = any(i / kColumns % 4 == 3);
+  for (uint16_t& weight : weights) weight = any(false);
   for (const int rows : {kAmxVectorRows + 1, kAmxTileRows, kAmxTileRows + 1, kAmxRows}) {
     std::vector<float> totals[2];
     AmxBlock block;
@@ -119,7 +120,7 @@ bool TilesAgree() {
     block.blocks = kBlocks;
     block.weights[0] = reinterpret_cast<const std::byte*>(weights.data());
     block.weights[1] = block.weights[0] + 32 * kColumns;
-    for (auto& of : totals) of.assign(static_cast<size_t>(32 * rows), 1.0f);
+    for (auto& of : totals) of.assign(static_cast<size_t>(32 * rows), 0.0f);
     block.totals = totals[0].data();
     TileUnit<V, Tiles>().Multiply(block);
     block.totals = totals[1].data();

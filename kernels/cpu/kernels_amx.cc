@@ -8,32 +8,31 @@ namespace {
 
 struct Vec16Amx : Vec16Avx512 {};
 
-// GCC's intrinsics do not say what they read and write, beyond eight bytes of a configuration;
-// Fence does, for all memory that others know of and for what `at` points to.
+// GCC's intrinsics take numbers of tiles as words of source text, so templates cannot use them.
 struct ProcessorTiles {
-  static void Fence(const void* at) { asm volatile("" : : "r"(at) : "memory"); }
-  static void Load(const TileConfig& config) {
-    Fence(&config);
-    _tile_loadconfig(&config);
-  }
-  static void Release() { _tile_release(); }
+  static void Load(const TileConfig& config) { asm volatile("ldtilecfg %0" : : "m"(config)); }
+  static void Release() { asm volatile("tilerelease"); }
   template <int kTile>
   static void Zero() {
-    _tile_zero(kTile);
+    asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
   }
   template <int kTile>
   static void Read(const void* from, int64_t row_bytes) {
-    Fence(from);
-    _tile_loadd(kTile, from, row_bytes);
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2"
+                 :
+                 : "r"(from), "r"(row_bytes), "i"(kTile)
+                 : "memory");
   }
   template <int kTile>
   static void Write(void* to, int64_t row_bytes) {
-    _tile_stored(kTile, to, row_bytes);
-    Fence(to);
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)"
+                 :
+                 : "r"(to), "r"(row_bytes), "i"(kTile)
+                 : "memory");
   }
   template <int kSum, int kX, int kWeights>
   static void Dot() {
-    _tile_dpbf16ps(kSum, kX, kWeights);
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kX), "i"(kWeights));
   }
 };
 
