@@ -86,6 +86,7 @@ SUITES = [
     tests("monitoring", BOTH, 0.9, "tests/monitoring", alone=True),
     tests("sanitized-process", BOTH, 1.0, "tests/process/serve_test.py", "-k", " or ".join(FAULTS), env=SANITIZED),
     tests("sanitized-faults", BOTH, 1.0, "tests/fault/faults_test.py", "-k", STORM, env=SANITIZED),
+    tests("instruction-sets", BOTH, 0.1, "tests/kernels/isa_test.py"),
     tests("cuda-gate", (NORMAL,), 2.0, "tests/kernels/cuda/gate_test.py", alone=True, own_build=True),
     tests("cuda-gate", (LONG,), 3.5, "tests/kernels/cuda/gate_test.py", "--long", alone=True, own_build=True),
     tests("cuda-plugin", (NORMAL,), 1.0, "tests/kernels/cuda/plugin_test.py", alone=True),

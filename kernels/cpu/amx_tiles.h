@@ -7,9 +7,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
-#include <vector>
 
+#include "kernels/cpu/amx_numbers.h"
 #include "kernels/cpu/linear_amx.h"
 
 namespace quire::kernels::cpu {
@@ -95,37 +94,24 @@ class TileUnit {
   int rows_ = 0;  // that the tiles are configured for
 };
 
-// Whether tiles give the bits of vectors, on seeded numbers.
+// Whether tiles give the bits of vectors. No container: this is compiled for AMX (amx_numbers.h).
 template <class V, class Tiles>
-bool TilesAgree() {
-  constexpr int kBlocks = 3;
-  constexpr int64_t kColumns = kBlocks * kAmxBlock;
-  std::mt19937 random(7);
-  // Numbers around 1, and in every fourth row of x subnormal ones and the least normal ones.
-  const auto any = [&random](bool least) {
-    const uint32_t exponents[8] = {0, 30, 120, 124, 126, 127, 128, 131};
-    const auto bits = static_cast<uint32_t>(random());
-    const uint32_t exponent = least ? bits >> 16 & 1 : exponents[bits >> 16 & 7];
-    return static_cast<uint16_t>((bits & 0x807f) | exponent << 7);
-  };
-  std::vector<uint16_t> x(kAmxRows * kColumns), weights(2 * 16 * kColumns);
-  for (size_t i = 0; i < x.size(); ++i) x[i] = any(i / kColumns % 4 == 3);
-  for (uint16_t& weight : weights) weight = any(false);
+bool TilesAgree(const AmxNumbers& numbers) {
   for (const int rows : {kAmxVectorRows + 1, kAmxTileRows, kAmxTileRows + 1, kAmxRows}) {
-    std::vector<float> totals[2];
+    float totals[2][kAmxRows * 32] = {};
     AmxBlock block;
-    block.x = x.data();
-    block.x_stride = kColumns;
+    block.x = numbers.x;
+    block.x_stride = AmxNumbers::kColumns;
     block.rows = rows;
-    block.blocks = kBlocks;
-    block.weights[0] = reinterpret_cast<const std::byte*>(weights.data());
-    block.weights[1] = block.weights[0] + 32 * kColumns;
-    for (auto& of : totals) of.assign(static_cast<size_t>(32 * rows), 0.0f);
-    block.totals = totals[0].data();
+    block.blocks = AmxNumbers::kColumns / kAmxBlock;
+    block.first = false;
+    block.weights[0] = reinterpret_cast<const std::byte*>(numbers.weights[0]);
+    block.weights[1] = reinterpret_cast<const std::byte*>(numbers.weights[1]);
+    block.totals = totals[0];
     TileUnit<V, Tiles>().Multiply(block);
-    block.totals = totals[1].data();
+    block.totals = totals[1];
     MultiplyVectors<V>(block);
-    if (std::memcmp(totals[0].data(), totals[1].data(), 4 * totals[0].size()) != 0) return false;
+    if (std::memcmp(totals[0], totals[1], sizeof(totals[0])) != 0) return false;
   }
   return true;
 }

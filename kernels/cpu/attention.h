@@ -92,14 +92,16 @@ void AttendInPages(std::span<AttentionFrame> heads) {
     step.key = key;
     step.begin = begin;
     step.end = end;
-    for (size_t head = 0; head < heads.size(); ++head) {
-      AttentionFrame& f = heads[head];
-      step.tile = found ? step.next : FindPages(f, key, begin, end);
+    for (AttentionFrame& f : heads) {
+      step.tile = found ? step.next : FindPages<V>(f, key, begin, end);
       found = true;
-      const bool more_heads = head + 1 < heads.size();
-      const int next_key = more_heads ? key : key + kTileKeys;
-      step.next = next_key < end ? FindPages(heads[more_heads ? head + 1 : 0], next_key, begin, end)
-                                 : step.tile;
+      if (&f != &heads.back()) {
+        step.next = NextHead<V>(f, step.tile);
+      } else if (key + kTileKeys < end) {
+        step.next = FindPages<V>(heads.front(), key + kTileKeys, begin, end);
+      } else {
+        step.next = step.tile;  // there is nothing to fetch
+      }
       for (int i = 0; i < tiles.count; ++i) {
         const int row = tiles.Begin(i);
         WithRows<V::kTileRows>(tiles.Begin(i + 1) - row, [&](auto rows) {

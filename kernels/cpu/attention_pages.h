@@ -36,7 +36,8 @@ struct PageStep {
 
 // The places of the tile's slots in [begin, end), which holds some of them. Those of others are
 // places that may be fetched.
-inline PageTile FindPages(const AttentionFrame& f, int tile_key, int begin, int end) {
+template <class V>
+PageTile FindPages(const AttentionFrame& f, int tile_key, int begin, int end) {
   const LayerPages& pages = f.job->pages;
   const auto table = f.row->block_tables[pages.group];
   const int64_t bytes = KvElementBytes(pages.type);
@@ -56,6 +57,20 @@ inline PageTile FindPages(const AttentionFrame& f, int tile_key, int begin, int 
     tile.key_scales[panel] = reinterpret_cast<const float*>(page + pages.key_scale_offset + scale);
     tile.value_scales[panel] =
         reinterpret_cast<const float*>(page + pages.value_scale_offset + scale);
+  }
+  return tile;
+}
+
+// The same slots of the next KV head, which lies behind this one in each page.
+template <class V>
+PageTile NextHead(const AttentionFrame& f, PageTile tile) {
+  const LayerPages& pages = f.job->pages;
+  const int64_t bytes = pages.head_elements * KvElementBytes(pages.type);
+  for (int panel = 0; panel < kTilePages; ++panel) {
+    tile.keys[panel] += bytes;
+    tile.values[panel] += bytes;
+    tile.key_scales[panel] += pages.block_size;
+    tile.value_scales[panel] += pages.block_size;
   }
   return tile;
 }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/amx_numbers.h"
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/cpu_program.h"
 #include "kernels/cpu/formats.h"
@@ -182,7 +183,7 @@ Tables TablesOf(const std::string& isa) {
 const KernelTable* BFloatKernels(const std::string& isa, std::string& error) {
   if (isa == "reference") return &cpu::ReferenceAmxKernels();
   if (isa == "amx") {
-    if (cpu::AmxTilesAgree()) return &cpu::AmxKernels();
+    if (cpu::AmxTilesAgree(cpu::MakeAmxNumbers())) return &cpu::AmxKernels();
     error =
         "the tiles of this processor round in another way than AMX's documentation says; use cpu "
         "isa avx512bf16";

@@ -82,12 +82,12 @@ constexpr int PackedBlockBytes(DType type) { return ScaleBytes(type) + ValueByte
 // Blocks of 32 k under one super scale; 1 where there is none.
 constexpr int SuperBlocks(DType type) { return std::max(1, BlockElements(type) / 32); }
 // Where the super scales that hold for a block, and the block itself, begin in their panel.
-constexpr int64_t SuperOffset(DType type, int64_t block) {
+[[gnu::always_inline]] constexpr int64_t SuperOffset(DType type, int64_t block) {
   if (SuperBytes(type) == 0) return 0;
   return block / SuperBlocks(type) *
          (SuperBytes(type) + SuperBlocks(type) * PackedBlockBytes(type));
 }
-constexpr int64_t BlockOffset(DType type, int64_t block) {
+[[gnu::always_inline]] constexpr int64_t BlockOffset(DType type, int64_t block) {
   if (SuperBytes(type) == 0) return block * PackedBlockBytes(type);
   return SuperOffset(type, block) + SuperBytes(type) +
          block % SuperBlocks(type) * PackedBlockBytes(type);

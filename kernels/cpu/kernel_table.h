@@ -18,7 +18,8 @@
 
 namespace quire::kernels::cpu {
 
-struct LatentJob;  // latent_job.h
+struct LatentJob;   // latent_job.h
+struct AmxNumbers;  // amx_numbers.h
 
 // Sums over K are cut every kChunk elements: each chunk starts from zero, chunks are added in
 // order.
@@ -173,8 +174,8 @@ const KernelTable& Avx512Bf16Kernels();
 const KernelTable& ReferenceAmxKernels();
 const KernelTable& AmxVectorKernels();
 const KernelTable& AmxKernels();
-// Whether this processor's tiles give the bits of vectors, on seeded numbers. The host has AMX.
-bool AmxTilesAgree();
+// Whether this processor's tiles give the bits of vectors. The host has AMX.
+bool AmxTilesAgree(const AmxNumbers& numbers);
 // The int8 class.
 const KernelTable& ReferenceInt8Kernels();
 const KernelTable& Avx2Int8Kernels();

@@ -50,6 +50,8 @@ const KernelTable& AmxVectorKernels() {
   return kTable;
 }
 
-bool AmxTilesAgree() { return TilesAgree<Vec16Amx, ProcessorTiles>(); }
+bool AmxTilesAgree(const AmxNumbers& numbers) {
+  return TilesAgree<Vec16Amx, ProcessorTiles>(numbers);
+}
 
 }  // namespace quire::kernels::cpu

@@ -13,7 +13,8 @@ namespace quire::kernels::cpu {
 inline constexpr int kMaxLatentRope = 1024;
 
 // Neighbouring pairs become halves, which is how Rotate turns them.
-inline void HalvePairs(float* x, int dim) {
+template <class V>
+void HalvePairs(float* x, int dim) {
   float halves[kMaxLatentRope];
   const int half = dim / 2;
   for (int i = 0; i < half; ++i) {
@@ -36,7 +37,7 @@ void LatentAppend(const LatentJob& job, int row_index, int token_begin, int toke
   store.head_dim = job.rank + job.rope_dim;
   store.pages = job.pages;
   const auto turn = [&job, half](float* x, const float* angles) {
-    if (job.pairs) HalvePairs(x, job.rope_dim);
+    if (job.pairs) HalvePairs<V>(x, job.rope_dim);
     Rotate<V>(x, angles, half);
   };
   for (int i = token_begin; i < token_end; ++i) {

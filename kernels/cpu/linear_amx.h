@@ -13,15 +13,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/amx_sizes.h"
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/linear.h"
 
 namespace quire::kernels::cpu {
-
-inline constexpr int kAmxBlock = 32;  // of K
-inline constexpr int kAmxRows = 32;   // of one AmxBlock at most
-inline constexpr int kAmxTileRows = 16;
-inline constexpr int kAmxVectorRows = 4;  // up to here tiles would be mostly empty
 
 // Some rows against both panels of a unit over some blocks of K.
 struct AmxBlock {

@@ -155,15 +155,16 @@ TEST(Amx, AModelIsNearFloat64AndTheSameInPieces) {
 }
 
 TEST(Amx, TilesThatRoundInAnotherWayAreFound) {
-  EXPECT_TRUE((cpu::TilesAgree<Vec16Model, ModelTiles<>>()));
-  EXPECT_FALSE((cpu::TilesAgree<Vec16Model, ModelTiles<TileFault::kOneChain>>()));
-  EXPECT_FALSE((cpu::TilesAgree<Vec16Model, ModelTiles<TileFault::kNoFlush>>()));
-  EXPECT_FALSE((cpu::TilesAgree<Vec16Model, ModelTiles<TileFault::kPanelsSwapped>>()));
+  const cpu::AmxNumbers numbers = cpu::MakeAmxNumbers();
+  EXPECT_TRUE((cpu::TilesAgree<Vec16Model, ModelTiles<>>(numbers)));
+  EXPECT_FALSE((cpu::TilesAgree<Vec16Model, ModelTiles<TileFault::kOneChain>>(numbers)));
+  EXPECT_FALSE((cpu::TilesAgree<Vec16Model, ModelTiles<TileFault::kNoFlush>>(numbers)));
+  EXPECT_FALSE((cpu::TilesAgree<Vec16Model, ModelTiles<TileFault::kPanelsSwapped>>(numbers)));
 }
 
 TEST(Amx, TilesThatAreThereAgreeWithVectors) {
   if (!cpu::HostHas(cpu::Isa::kAmx)) GTEST_SKIP() << "this host has no AMX: not run";
-  EXPECT_TRUE(cpu::AmxTilesAgree());
+  EXPECT_TRUE(cpu::AmxTilesAgree(cpu::MakeAmxNumbers()));
 }
 
 TEST(Amx, AHostWithoutTilesIsRefusedByName) {
