@@ -108,6 +108,12 @@ def read(name):
     return json.loads(path.read_text()) if path.exists() else {"benchmark": name, "figures": {}}
 
 
+def of_this_commit(name):
+    """What this processor has already on this commit, of an unchanged tree; empty: nothing."""
+    entry = read(name)["figures"].get(processor(machine()), {})
+    return entry if entry.get("commit") == commit() and not changed_files() and "uncommitted changes" not in entry else {}
+
+
 def write(name, document):
     met = {maker_of(cpu) for cpu in document["figures"]}
     document["missing"] = [maker for maker in MAKERS if maker not in met]

@@ -70,7 +70,7 @@ def bench_cpu(args):
     runs = [small] if args.small else [
         ("Llama-3.2-1B's shape, Q4_K_M", lambda: cpu.shape_1b(folder, "Q4_K_M"), whole), small, (*eight, short),
         ("Llama-3.2-1B's shape, Q8_0", lambda: cpu.shape_1b(folder, "Q8_0"), whole), (*eight, cpu.LONG)]
-    table = {}
+    table = recording.of_this_commit("cpu").get("results", {})
     for name, make, cells in runs:  # what there is stands after each, since all of it takes an hour
         model, row = make(), table.setdefault(name, {})
         row.update(cpu.against_peer(folder, name, model, args, spread, cells))
@@ -660,10 +660,9 @@ def run_all(args):
     changed = recording.changed_files()
     if changed:
         sys.exit(f"bench --all: {changed[0]} is changed: commit first, so that all figures are of one commit")
-    cpu, failed = recording.processor(recording.machine()), []
+    failed = []
     for name, bench in functions().items():
-        done = recording.read(BENCHES[name].file)["figures"].get(cpu, {})
-        if done.get("commit") == recording.commit():
+        if recording.of_this_commit(BENCHES[name].file):
             print(f"== {name}: measured on this commit already")
             continue
         try:

@@ -168,9 +168,9 @@ class Backend {
 
 struct CpuOptions {
   int threads = 0;   // 0: one per CPU in the affinity mask
-  bool numa = true;  // on hosts with several memory nodes, threads and weights stay on theirs
-  int part = 0;      // … which are shared with other processes: this one's number, of so many
-  int parts = 1;
+  bool numa = true;  // on a host with several memory nodes, threads and weights stay on theirs
+  int rank = 0;      // ranks of one worker divide the nodes: this one's number, and how many
+  int ranks = 1;
   // "auto", "reference", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx": the best
   // that is allowed and present.
   std::string isa = "auto";

@@ -176,11 +176,11 @@ void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
               .value_name = "NAME",
               .choices = {"auto", "reference", "avx2", "avxvnni", "avx512", "avx512vnni",
                           "avx512bf16", "amx"}});
-  schema.Add({.name = "numa",
-              .help =
-                  "Where a host has several memory nodes, threads stay on one each, and weights "
-                  "lie where they are multiplied.",
-              .target = &c.cpu.numa});
+  schema.Add(
+      {.name = "numa",
+       .help = "On a host with several memory nodes, keep each thread on one node, and weights in "
+               "the memory of the threads that multiply them.",
+       .target = &c.cpu.numa});
   schema.Add({.name = "activation-dtype",
               .help = "Type that activations are multiplied in: auto is int8 for the formats of "
                       "GGUF whose error has passed its gate, and float32 for all else. w8a8 "

@@ -165,8 +165,8 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenRankBackend(const WorkerCo
     return OpenGpuOfRank(config.gpu, config.device, setup.rank);
   }
   WorkerConfig own = config;
-  own.cpu.part = setup.rank;
-  own.cpu.parts = setup.size;
+  own.cpu.rank = setup.rank;
+  own.cpu.ranks = setup.size;
   return OpenBackend(own, std::max(1, ThreadsOfWorker(config) / setup.size));
 }
 

@@ -82,7 +82,7 @@ class CpuBackend final : public Backend {
       : kernels_(kernels),
         activation_dtype_(options.activation_dtype),
         pool_(options.threads > 0 ? options.threads : CpusAllowed(),
-              options.numa ? cpu::NodesOfPart(cpu::ReadNumaNodes(""), options.part, options.parts)
+              options.numa ? cpu::NodesOfPart(cpu::ReadNumaNodes(""), options.rank, options.ranks)
                            : std::vector<cpu::NumaNode>()) {}
 
   std::unique_ptr<LoadedProgram> Load(const StepProgram& program,

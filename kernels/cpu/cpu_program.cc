@@ -159,17 +159,24 @@ size_t MostAttentionTasks(const StepProgram& program, const ProgramOptions& opti
   return static_cast<size_t>(most);
 }
 
-// The panels of each unit go to the node whose threads take it.
-void PlaceUnits(const PackedMatrix& matrix, const std::vector<NumaNode>& nodes) {
+// The panels of each unit go to the node whose threads take it first. Which units of experts, or of
+// heads, are shared out together depends on the step: their panels are dealt to all nodes.
+void PlaceMatrix(const PackedMatrix& matrix, const WeightRole& role,
+                 const std::vector<NumaNode>& nodes) {
+  if (nodes.empty()) return;
+  const Pages& memory = matrix.memory;
+  if (role.expert || role.latent) {
+    PlaceOnAllNodes(memory.data(), memory.size(), nodes);
+    return;
+  }
   const int units = LinearUnits(matrix);
-  const auto count = static_cast<int>(nodes.size());
-  for (int begin = 0, end = 0; count > 0 && begin < matrix.PanelCount(); begin = end) {
-    const int node = NodeOfPiece(begin % units, units, count);
-    while (end < matrix.PanelCount() && NodeOfPiece(end % units, units, count) == node) ++end;
+  for (int begin = 0, end = 0; begin < matrix.PanelCount(); begin = end) {
+    const int node = NodeOfPiece(begin % units, units, nodes);
+    while (end < matrix.PanelCount() && NodeOfPiece(end % units, units, nodes) == node) ++end;
     const std::byte* const data = matrix.panels[static_cast<size_t>(begin)].data;
-    const bool last = end == matrix.PanelCount();
-    const std::byte* const after = last ? matrix.memory.data() + matrix.memory.size()
-                                        : matrix.panels[static_cast<size_t>(end)].data;
+    const std::byte* const after = end == matrix.PanelCount()
+                                       ? memory.data() + memory.size()
+                                       : matrix.panels[static_cast<size_t>(end)].data;
     PlaceOnNode(data, after - data, nodes[static_cast<size_t>(node)]);
   }
 }
@@ -227,6 +234,7 @@ std::vector<WeightRole> FindRoles(const StepProgram& program) {
       for (const MoeOp::Expert& expert : moe->experts) {
         MarkMatrix(roles, expert.gate_up, LinearOp::IsGated(moe->activation));
         MarkMatrix(roles, expert.down, false);
+        roles[expert.gate_up].expert = roles[expert.down].expert = true;
         MarkVector(roles, expert.gate_up_bias);
         MarkVector(roles, expert.down_bias);
       }
@@ -311,7 +319,7 @@ void CpuProgram::LoadWeights(const StepProgram& program, const ProgramOptions& o
         matrices_[id].roundings = Roundings();
       }
       AllocateMatrix(matrices_[id]);
-      PlaceUnits(matrices_[id], pool_.nodes());
+      PlaceMatrix(matrices_[id], roles[id], pool_.nodes());
       PackWeight(weight, matrices_[id], options, total_bytes, &weight == head ? &screen_ : nullptr);
       weight_bytes_ += matrices_[id].memory.size();
     } else if (roles[id].vector) {

@@ -27,7 +27,8 @@ bool Bind(const std::byte* data, int64_t bytes, int mode, const std::vector<Numa
   if (begin >= end) return true;
   unsigned long mask[kMostNodes / kBitsOfWord] = {};
   for (const NumaNode& node : nodes) mask[node.id / kBitsOfWord] |= 1UL << node.id % kBitsOfWord;
-  return syscall(SYS_mbind, begin, end - begin, mode, mask, kMostNodes, 0) == 0;
+  // The system reads one bit less than it is given.
+  return syscall(SYS_mbind, begin, end - begin, mode, mask, kMostNodes + 1, 0) == 0;
 }
 
 std::string FirstLine(const std::string& path) {
@@ -86,6 +87,44 @@ std::vector<NumaNode> NodesOfPart(const std::vector<NumaNode>& nodes, int part, 
   const int64_t begin = count * part / parts;
   const int64_t end = std::max(begin + 1, count * (part + 1) / parts);
   return {nodes.begin() + begin, nodes.begin() + end};
+}
+
+int64_t FirstPiece(int node, int64_t count, const std::vector<NumaNode>& nodes) {
+  if (nodes.empty()) return node * count;
+  int64_t before = 0, all = 0;
+  for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
+    const auto cpus = static_cast<int64_t>(nodes[static_cast<size_t>(i)].cpus.size());
+    if (i < node) before += cpus;
+    all += cpus;
+  }
+  return (before * count + all - 1) / all;
+}
+
+int NodeOfPiece(int64_t index, int64_t count, const std::vector<NumaNode>& nodes) {
+  int node = 0;
+  while (node + 1 < static_cast<int>(nodes.size()) && FirstPiece(node + 1, count, nodes) <= index) {
+    ++node;
+  }
+  return node;
+}
+
+std::vector<NumaNode> NodesOfThreads(const std::vector<NumaNode>& nodes, int threads) {
+  std::vector<NumaNode> kept;
+  for (int node = 0; node < static_cast<int>(nodes.size()); ++node) {
+    if (FirstPiece(node, threads, nodes) < FirstPiece(node + 1, threads, nodes)) {
+      kept.push_back(nodes[static_cast<size_t>(node)]);
+    }
+  }
+  return kept;
+}
+
+int NodeOfCaller(const std::vector<NumaNode>& nodes) {
+  if (nodes.empty()) return 0;
+  const int cpu = sched_getcpu();
+  for (size_t node = 0; node < nodes.size(); ++node) {
+    if (std::ranges::binary_search(nodes[node].cpus, cpu)) return static_cast<int>(node);
+  }
+  return 0;
 }
 
 void RunOnNode(const NumaNode& node) {

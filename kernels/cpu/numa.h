@@ -28,12 +28,17 @@ std::vector<NumaNode> NodesOfPart(const std::vector<NumaNode>& nodes, int part, 
 std::vector<int> ParseCpuList(const std::string& text);
 inline constexpr int kMostListed = 4096;
 
-// The node of piece `index` of `count` pieces that are dealt to the nodes in their order.
-inline int NodeOfPiece(int64_t index, int64_t count, int nodes) {
-  return static_cast<int>(index * nodes / count);
-}
+// `count` pieces, or threads, are dealt to the nodes in their order, by how many CPUs each has: the
+// first piece of a node, and `count` for the node after the last. No nodes are as one.
+int64_t FirstPiece(int node, int64_t count, const std::vector<NumaNode>& nodes);
+// The node of piece `index`; 0 without nodes.
+int NodeOfPiece(int64_t index, int64_t count, const std::vector<NumaNode>& nodes);
+// Without those that get none of so many threads.
+std::vector<NumaNode> NodesOfThreads(const std::vector<NumaNode>& nodes, int threads);
+// The node of the CPU that the calling thread runs on; 0 where it is of none.
+int NodeOfCaller(const std::vector<NumaNode>& nodes);
 
-// The calling thread runs on the node's CPUs from now on.
+// The calling thread, and threads that it starts, run on the node's CPUs from now on.
 void RunOnNode(const NumaNode& node);
 
 // Whole pages inside [data, data + bytes) that were not touched yet come from the node, or from all

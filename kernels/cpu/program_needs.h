@@ -17,6 +17,7 @@ struct WeightRole {
   bool gated = false;
   bool vector = false;
   bool latent = false;  // of one head of latent attention
+  bool expert = false;
 };
 std::vector<WeightRole> FindRoles(const StepProgram& program);
 

@@ -27,8 +27,7 @@ void WaitForChange(const std::atomic<T>& value, T old) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads, std::vector<NumaNode> nodes)
-    : threads_(threads), nodes_(std::move(nodes)) {
-  if (static_cast<int>(nodes_.size()) > threads_) nodes_.resize(static_cast<size_t>(threads_));
+    : threads_(threads), nodes_(NodesOfThreads(nodes, threads)) {
   tickets_.resize(std::max<size_t>(1, nodes_.size()));
   last_end_.resize(static_cast<size_t>(threads_));
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { WorkerLoop(i); });
@@ -41,17 +40,10 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::StayOnNode(int thread) const {
-  if (nodes_.empty()) return;
-  const int node = NodeOfPiece(thread, threads_, static_cast<int>(nodes_.size()));
-  RunOnNode(nodes_[static_cast<size_t>(node)]);
-}
-
-void ThreadPool::TakeTasks(int thread) {
+void ThreadPool::TakeTasks(int thread, int own_node) {
   const auto nodes = static_cast<int>(tickets_.size());
-  const int own = NodeOfPiece(thread, threads_, nodes);
   for (int node = 0; node < nodes; ++node) {
-    std::atomic<uint64_t>& of = tickets_[static_cast<size_t>((own + node) % nodes)].value;
+    std::atomic<uint64_t>& of = tickets_[static_cast<size_t>((own_node + node) % nodes)].value;
     while (true) {
       const uint64_t ticket = of.fetch_add(1, std::memory_order_acq_rel);
       const uint32_t index = static_cast<uint32_t>(ticket);
@@ -79,13 +71,14 @@ void ThreadPool::AddIdle(Clock::time_point begin) {
 }
 
 void ThreadPool::WorkerLoop(int thread) {
-  StayOnNode(thread);
+  const int node = NodeOfPiece(thread, threads_, nodes_);
+  if (!nodes_.empty()) RunOnNode(nodes_[static_cast<size_t>(node)]);
   uint32_t seen = 0;
   while (true) {
     WaitForChange(generation_, seen);
     seen = generation_.load(std::memory_order_acquire);
     if (stop_.load(std::memory_order_relaxed)) return;
-    TakeTasks(thread);
+    TakeTasks(thread, node);
   }
 }
 
@@ -94,25 +87,19 @@ void ThreadPool::RunErased(int count, Function function, const void* context) {
     for (int i = 0; i < count; ++i) function(context, i, 0);
     return;
   }
-  if (!nodes_.empty() && caller_ != std::this_thread::get_id()) {
-    caller_ = std::this_thread::get_id();
-    StayOnNode(0);
-  }
   const Clock::time_point begin = idle_ != nullptr ? Clock::now() : Clock::time_point();
   function_ = function;
   context_ = context;
   count_ = count;
   done_.store(0, std::memory_order_relaxed);
-  const auto nodes = static_cast<int64_t>(tickets_.size());
-  for (int64_t node = 0; node < nodes; ++node) {
-    // The first task whose NodeOfPiece is this node, and the end of those.
-    const auto begin = static_cast<uint64_t>((count * node + nodes - 1) / nodes);
-    const auto end = static_cast<uint64_t>((count * (node + 1) + nodes - 1) / nodes);
+  for (int node = 0; node < static_cast<int>(tickets_.size()); ++node) {
+    const auto begin = static_cast<uint64_t>(FirstPiece(node, count, nodes_));
+    const auto end = static_cast<uint64_t>(FirstPiece(node + 1, count, nodes_));
     tickets_[static_cast<size_t>(node)].value.store(end << 32 | begin, std::memory_order_release);
   }
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
-  TakeTasks(0);
+  TakeTasks(0, NodeOfCaller(nodes_));
   for (int done = done_.load(std::memory_order_acquire); done != count;
        done = done_.load(std::memory_order_acquire)) {
     WaitForChange(done_, done);

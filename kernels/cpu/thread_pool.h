@@ -5,9 +5,9 @@
 // 1. A job is a function of a task index; each index runs exactly once, on any thread.
 // 2. Run returns when all tasks have ended and their writes are seen by the caller.
 // 3. A waiting thread spins at most kSpinMicroseconds, since the router shares the cores.
-// 4. With several memory nodes, threads and tasks are dealt to them in order, as NodeOfPiece does.
-// A
-//    thread takes its node's tasks first, and those of other nodes when there are no more.
+// 4. With several memory nodes, threads and tasks are dealt to them (numa.h). A thread of the pool
+//    stays on its node, the caller's is where the system puts it. A thread takes its node's tasks
+//    first, and those of other nodes when there are no more.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ class ThreadPool {
  public:
   static constexpr int kSpinMicroseconds = 30;
 
-  // Threads stay on the CPUs of their node; without nodes they run anywhere.
+  // Without nodes threads run anywhere.
   explicit ThreadPool(int threads, std::vector<NumaNode> nodes = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -35,7 +35,7 @@ class ThreadPool {
   // From now on adds the seconds that threads wait within jobs, as their mean, to *seconds. Null:
   // no clock is read.
   void CountIdle(double* seconds) { idle_ = seconds; }
-  const std::vector<NumaNode>& nodes() const { return nodes_; }  // no more than threads
+  const std::vector<NumaNode>& nodes() const { return nodes_; }  // each has a thread
 
   // task(index, thread) for index in [0, count), thread in [0, threads()).
   template <class Task>
@@ -54,14 +54,12 @@ class ThreadPool {
 
   void RunErased(int count, Function function, const void* context);
   void WorkerLoop(int thread);
-  void TakeTasks(int thread);
-  void StayOnNode(int thread) const;
+  void TakeTasks(int thread, int own_node);
   void AddIdle(Clock::time_point begin);
 
   const int threads_;
-  std::vector<NumaNode> nodes_;
+  const std::vector<NumaNode> nodes_;
   std::vector<std::thread> workers_;
-  std::thread::id caller_;  // the last thread that called Run; it stays on the first node
   // The job; written before the tickets, read by threads that drew one of its tasks.
   Function function_ = nullptr;
   const void* context_ = nullptr;

@@ -58,6 +58,19 @@ def test_a_new_entry_takes_the_place_of_its_own_processor_alone(tmp_path, monkey
     assert "Intel" not in document["missing"]
 
 
+def test_a_run_that_goes_on_has_what_its_commit_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setattr(record, "changed_files", lambda: [])
+    assert record.of_this_commit("some") == {}
+    record.record("some", {"value": 2}, record.Run())
+    assert record.of_this_commit("some")["value"] == 2
+    monkeypatch.setattr(record, "changed_files", lambda: ["kernels/a.cc"])
+    assert record.of_this_commit("some") == {}
+    monkeypatch.setattr(record, "changed_files", lambda: [])
+    monkeypatch.setattr(record, "commit", lambda: "another")
+    assert record.of_this_commit("some") == {}
+
+
 def test_models_of_one_name_have_entries_of_their_own():
     zen = {"cpu": "AMD EPYC", "cpu family": 25}
     assert record.processor(zen | {"model": 1}) != record.processor(zen | {"model": 17})

@@ -107,11 +107,7 @@ TEST_P(AmxFormat, HasTheSameBitsAtEveryRowCount) {
   constexpr int64_t kColumns = 768;
   constexpr int kMostRows = 70;
   WeightStore store(17);
-  Weight weight;
-  weight.cols = kColumns;
-  weight.parts = {store.Random(GetParam(), 40, kColumns, 0.1f),
-                  store.Random(GetParam(), 32, kColumns, 0.1f)};
-  weight.rows = 72;
+  const Weight weight = TwoParts(store, GetParam(), kColumns);
   Product product;
   product.matrix = Pack(weight, false);
   const std::vector<float> x = RandomRows(kMostRows * kColumns, store.random());

@@ -128,6 +128,56 @@ INSTANTIATE_TEST_SUITE_P(Types, AttentionPages,
                                   std::to_string(info.param.block_size);
                          });
 
+struct HeadsCase {
+  int heads;
+  int kv_heads;
+  KvType type;
+  bool sinks = false;
+};
+
+class AttentionOfHeads : public ::testing::TestWithParam<HeadsCase> {};
+
+// Many rows in decode give a task several KV heads, one row gives it one: the same bits.
+TEST_P(AttentionOfHeads, TogetherAsAlone) {
+  const HeadsCase& c = GetParam();
+  constexpr int kRows = 16;
+  WeightStore store(45);
+  ModelShape shape = Small(c.heads, c.kv_heads, 70);
+  shape.head_dim = 24;  // padded to 32
+  shape.sinks = c.sinks;
+  const StepProgram program = MakeProgram(shape, store);
+  const auto run = [&](const char* isa, int threads, bool together) {
+    PagedRunner::Options options = Options(16, c.type, isa);
+    options.cpu.threads = threads;
+    options.sequences = kRows;
+    PagedRunner runner(program, options);
+    std::vector<PagedRunner::Piece> pieces;
+    for (int row = 0; row < kRows; ++row) {
+      // Ends on and beside the borders of tiles and spans.
+      const int length = row == 0 ? 511 : 61 + 9 * row;
+      runner.Step({{row, 0, RandomTokens(length, 40, 46 + row)}});
+      pieces.push_back({row, length, {row}});
+    }
+    if (together) return runner.Step(pieces);
+    Logits logits;
+    for (const PagedRunner::Piece& piece : pieces) logits.push_back(runner.Step({piece})[0]);
+    return logits;
+  };
+  const Logits alone = run("reference", 1, false);
+  for (const char* isa : {"reference", "avx2", "auto"}) {
+    for (const int threads : {1, 3}) {
+      EXPECT_EQ(run(isa, threads, true), alone) << isa << ", " << threads << " threads";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Heads, AttentionOfHeads,
+                         ::testing::Values(HeadsCase{16, 8, KvType::kF16},
+                                           HeadsCase{8, 8, KvType::kFp8},
+                                           HeadsCase{12, 6, KvType::kF32, true},
+                                           HeadsCase{40, 8, KvType::kBF16},
+                                           HeadsCase{10, 10, KvType::kF16, true}));
+
 // Keys and values far beyond float16 are stored as its largest, on every instruction set, and an
 // answer is still made of numbers.
 TEST(AttentionFloat16, WhatIsBeyondItsRangeIsItsLargest) {

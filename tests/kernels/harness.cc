@@ -246,6 +246,7 @@ PagedRunner::PagedRunner(const StepProgram& program, const Options& options)
   load.max_samples = options.max_tokens;
   load.max_loras = options.max_loras;
   load.max_lora_rank = options.max_lora_rank;
+  load.times = options.times;
   loaded_ = backend_->Load(program, load);
   static_cast<cpu::CpuProgram&>(*loaded_).PoisonWorkspace();
 

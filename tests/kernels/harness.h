@@ -54,6 +54,7 @@ class PagedRunner {
     int max_tokens = 1024;
     int max_loras = 0;
     int max_lora_rank = 0;
+    StepTimes* times = nullptr;
   };
   PagedRunner(const StepProgram& program, const Options& options);
 

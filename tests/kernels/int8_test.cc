@@ -55,11 +55,7 @@ TEST_P(EveryInt8Format, FollowsTheRuleAtEveryRowCount) {
   WeightStore store(17);
   constexpr int64_t kColumns = 768;
   constexpr int kMostRows = 530;  // beyond one pass over the rows
-  Weight weight;
-  weight.cols = kColumns;
-  weight.parts = {store.Random(GetParam(), 40, kColumns, 0.1f),
-                  store.Random(GetParam(), 32, kColumns, 0.1f)};
-  weight.rows = 72;
+  const Weight weight = test::TwoParts(store, GetParam(), kColumns);
   Product product;
   product.matrix = Pack(weight, false);
   const std::vector<float> x = RowsWithOutliers(kMostRows * kColumns, store.random());

@@ -26,15 +26,12 @@ std::vector<const KernelTable*> HostKernels() {
 
 class EveryFormat : public ::testing::TestWithParam<DType> {};
 
-// 72 rows in two parts leave a partial panel; K = 768 makes six chunks.
+// K = 768 makes six chunks.
 TEST_P(EveryFormat, AgreesWithFloat64AndAtEveryRowCount) {
   const DType type = GetParam();
   WeightStore store(17);
   constexpr int64_t kColumns = 768;
-  Weight weight;
-  weight.cols = kColumns;
-  weight.parts = {store.Random(type, 40, kColumns, 0.1f), store.Random(type, 32, kColumns, 0.1f)};
-  weight.rows = 72;
+  const Weight weight = test::TwoParts(store, type, kColumns);
   Product product;
   product.matrix = Pack(weight, false);
   constexpr int kMostRows = 512;

@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/ops.h"
+#include "kernels/step_times.h"
 #include "tests/kernels/double_model.h"
 #include "tests/kernels/harness.h"
 
@@ -120,6 +121,25 @@ TEST(Moe, LongStepsAreCutIntoSlices) {
   const Logits rest = pieces.Step({{0, 300, tail}});
   got.insert(got.end(), rest.begin(), rest.end());
   EXPECT_EQ(got, whole);
+}
+
+// The parts of a step add up to no more than the step, and routing is a part of its mixture.
+TEST(Moe, TimesOfStepsAreKept) {
+  WeightStore store(36);
+  const StepProgram program = MakeProgram(ShapeOf({.chosen = 2}, 4), store);
+  StepTimes times;
+  PagedRunner runner(program, {.cpu = {.threads = 2}, .times = &times});
+  runner.Step({{0, 0, RandomTokens(300, 90, 37)}});
+  double ops = 0;
+  for (const double seconds : times.ops) ops += seconds;
+  EXPECT_GT(ops, times.steps / 2);
+  EXPECT_LE(ops, times.steps);
+  const double moe = times.ops[Op(MoeOp()).index()];
+  EXPECT_GT(times.routing, 0.0);
+  EXPECT_LT(times.routing, moe);
+  EXPECT_LT(moe, times.steps);
+  EXPECT_GE(times.idle, 0.0);
+  EXPECT_LT(times.idle, times.steps);
 }
 
 TEST(Moe, BFloat16ProductsRouteInFloat32) {

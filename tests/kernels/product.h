@@ -84,6 +84,15 @@ inline cpu::PackedMatrix Pack(const Weight& weight, bool gated) {
   return matrix;
 }
 
+// 72 rows in two parts of one type, which leave partial panels.
+inline Weight TwoParts(WeightStore& store, DType type, int64_t columns) {
+  Weight weight;
+  weight.cols = columns;
+  weight.parts = {store.Random(type, 40, columns, 0.1f), store.Random(type, 32, columns, 0.1f)};
+  weight.rows = 72;
+  return weight;
+}
+
 inline std::vector<float> RandomRows(int64_t count, std::mt19937& random) {
   std::normal_distribution<float> normal(0.0f, 1.0f);
   std::vector<float> x(count);

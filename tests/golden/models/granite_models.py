@@ -5,6 +5,8 @@ positions that turn q and k.
 """
 import numpy
 
+import recurrent_models
+
 MAMBA = {"mamba_n_heads": 4, "mamba_expand": 2, "mamba_d_state": 32, "mamba_d_conv": 4, "head_dim": 16,
          "position_embedding_type": "nope", "tie_word_embeddings": True}
 
@@ -29,8 +31,9 @@ def architecture(_):
     return "granitehybrid"
 
 
-def inner_width(config):
-    return config["mamba_expand"] * config["hidden_size"]
+def state_sizes(config):
+    return (config["mamba_d_conv"], config["mamba_d_state"], config["mamba_n_groups"],
+            config["mamba_expand"] * config["hidden_size"], config["mamba_n_heads"])
 
 
 def add_metadata(writer, config):
@@ -48,11 +51,7 @@ def add_metadata(writer, config):
     writer.add_logit_scale(config["logits_scaling"])
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_rope_scaling_finetuned(False)
-    writer.add_ssm_conv_kernel(config["mamba_d_conv"])
-    writer.add_ssm_state_size(config["mamba_d_state"])
-    writer.add_ssm_group_count(config["mamba_n_groups"])
-    writer.add_ssm_inner_size(inner_width(config))
-    writer.add_ssm_time_step_rank(config["mamba_n_heads"])
+    recurrent_models.add_state_sizes(writer, *state_sizes(config))
     writer.add_expert_shared_feed_forward_length(config["shared_intermediate_size"])
     writer.add_expert_count(config["num_local_experts"])
     if config["num_local_experts"] > 0:
@@ -61,19 +60,11 @@ def add_metadata(writer, config):
 
 def add_layer(writer, index, config, kinds, floats):
     """The tensors of one layer; `kinds` is cycled over its matrices, `floats` is the type of the others."""
-    hidden, prefix, heads = config["hidden_size"], f"blk.{index}.", config["mamba_n_heads"]
-    inner, groups, state = inner_width(config), config["mamba_n_groups"], config["mamba_d_state"]
-    mixed = inner + 2 * groups * state
+    hidden, prefix = config["hidden_size"], f"blk.{index}."
     for norm in ("attn_norm", "ffn_norm"):
         writer.add(f"{prefix}{norm}.weight", (hidden,), floats, 1.0, 0.2)
     if config["layer_types"][index] == "mamba":
-        matrices = [("ssm_in", (inner + mixed + heads, hidden)), ("ssm_out", (hidden, inner))]
-        writer.add(prefix + "ssm_conv1d.weight", (mixed, config["mamba_d_conv"]), floats)
-        writer.add(prefix + "ssm_conv1d.bias", (mixed,), floats, 0.0, 0.1)
-        writer.add(prefix + "ssm_dt.bias", (heads,), floats, 0.0, 0.1)
-        writer.add(prefix + "ssm_a", (heads, 1), floats, -0.08, 0.02)
-        writer.add(prefix + "ssm_d", (heads, 1), floats, 0.0, 0.75)
-        writer.add(prefix + "ssm_norm.weight", (groups, inner // groups), floats, 1.0, 0.2)
+        matrices = recurrent_models.add_mamba(writer, prefix, hidden, state_sizes(config), floats)
     else:
         width = hidden // config["num_attention_heads"]
         kv = config["num_key_value_heads"] * width

@@ -366,7 +366,7 @@ CHECKPOINTS = {
         qwen35(("Qwen3_5Moe", "qwen3_5_moe"), num_experts=5, num_experts_per_tok=2,
                moe_intermediate_size=32, shared_expert_intermediate_size=24), torch.bfloat16, 1),
     "granite-hybrid": (
-        mamba2(num_local_experts=5, num_experts_per_tok=2, shared_intermediate_size=40, mamba_n_groups=1,
+        mamba2(num_local_experts=3, num_experts_per_tok=2, shared_intermediate_size=40, mamba_n_groups=1,
                position_embedding_type="nope"), torch.bfloat16, 1),
     "granite-hybrid-dense": (
         mamba2(num_local_experts=0, shared_intermediate_size=64, mamba_n_groups=2,

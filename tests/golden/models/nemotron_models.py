@@ -4,6 +4,8 @@ make_model_goldens.py imports this.
 """
 import numpy
 
+import recurrent_models
+
 # What the reference adds to small steps before it has a state, and no published code does, is out of reach.
 LEAST_STEP = 1e-30
 MAMBA = {"mamba_num_heads": 4, "mamba_head_dim": 24, "ssm_state_size": 20, "n_groups": 2, "conv_kernel": 4,
@@ -65,6 +67,11 @@ def architecture(config):
     return "nemotron_h_moe" if "n_routed_experts" in config else "nemotron_h"
 
 
+def state_sizes(config):
+    heads = config["mamba_num_heads"]
+    return config["conv_kernel"], config["ssm_state_size"], config["n_groups"], heads * config["mamba_head_dim"], heads
+
+
 def add_metadata(writer, config):
     """As convert_hf_to_gguf.py writes them: zeros where a layer has no heads or no mlp."""
     kinds = config["layers_block_type"] + ["further"] * config.get("num_nextn_predict_layers", 0)
@@ -82,11 +89,7 @@ def add_metadata(writer, config):
     writer.add_layer_norm_eps(config["layer_norm_epsilon"])
     if experts:  # it is there under both names where the checkpoint has both
         writer.add_layer_norm_rms_eps(config["layer_norm_epsilon"])
-    writer.add_ssm_conv_kernel(config["conv_kernel"])
-    writer.add_ssm_state_size(config["ssm_state_size"])
-    writer.add_ssm_group_count(config["n_groups"])
-    writer.add_ssm_inner_size(config["mamba_num_heads"] * config["mamba_head_dim"])
-    writer.add_ssm_time_step_rank(config["mamba_num_heads"])
+    recurrent_models.add_state_sizes(writer, *state_sizes(config))
     if not experts:
         return
     writer.add_expert_count(config["n_routed_experts"])
@@ -104,19 +107,10 @@ def add_layer(writer, index, config, kinds, floats):
     """The tensors of one layer; `kinds` is cycled over its matrices, `floats` is the type of the others."""
     hidden, kind = config["hidden_size"], config["layers_block_type"][index]
     prefix = f"blk.{index}."
-    inner, groups = config["mamba_num_heads"] * config["mamba_head_dim"], config["n_groups"]
-    heads, state = config["mamba_num_heads"], config["ssm_state_size"]
-    mixed = inner + 2 * groups * state
     writer.add(prefix + "attn_norm.weight", (hidden,), floats, 1.0, 0.2)
     matrices = []
     if kind == "mamba":
-        matrices = [("ssm_in", (inner + mixed + heads, hidden)), ("ssm_out", (hidden, inner))]
-        writer.add(prefix + "ssm_conv1d.weight", (mixed, config["conv_kernel"]), floats)
-        writer.add(prefix + "ssm_conv1d.bias", (mixed,), floats, 0.0, 0.1)
-        writer.add(prefix + "ssm_dt.bias", (heads,), floats, 0.0, 0.1)
-        writer.add(prefix + "ssm_a", (heads, 1), floats, -0.08, 0.02)
-        writer.add(prefix + "ssm_d", (heads, 1), floats, 0.0, 0.75)
-        writer.add(prefix + "ssm_norm.weight", (groups, inner // groups), floats, 1.0, 0.2)
+        matrices = recurrent_models.add_mamba(writer, prefix, hidden, state_sizes(config), floats)
     elif kind == "attention":
         width = config["head_dim"]
         q, kv = config["num_attention_heads"] * width, config["num_key_value_heads"] * width

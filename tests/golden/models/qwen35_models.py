@@ -22,12 +22,19 @@ def gguf_models(model, delta, types):
             model("Qwen3_5MoeForCausalLM", "qwen3_5_moe_text",
                   **delta(**{**SIZES, "linear_num_key_heads": 6}, **EXPERTS, full_attention_interval=2))
             | {"num_hidden_layers": 2}, [[types.Q8_0, types.Q5_1]] * 2, types.Q8_0),
-        "gguf-qwen3next": (
-            model("Qwen3NextForCausalLM", "qwen3_next",
-                  **delta(**{**SIZES, "linear_num_value_heads": 4}, **{**EXPERTS, "num_experts": 3}, norm_topk_prob=True,
-                          layer_types=["linear_attention", "full_attention"])) | {"num_hidden_layers": 2},
-            [[types.Q8_0, types.Q5_1]] * 2, types.Q8_0),
+        "gguf-qwen3next": (qwen3_next(model, delta), [[types.Q8_0, types.Q5_1]] * 2, types.Q8_0),
+        # As older converters wrote them: q, k, v and z of each key head in one tensor.
+        "gguf-qwen3next-packed": (qwen3_next(model, delta) | {"packed": True}, [[types.Q5_0, types.Q8_0]] * 2,
+                                  types.Q8_0),
     }
+
+
+def qwen3_next(model, delta):
+    sizes = {**SIZES, **EXPERTS, "linear_num_value_heads": 4, "num_attention_heads": 2, "num_key_value_heads": 1,
+             "num_experts": 3, "shared_expert_intermediate_size": 32}
+    return model("Qwen3NextForCausalLM", "qwen3_next",
+                 **delta(**sizes, norm_topk_prob=True, layer_types=["linear_attention", "full_attention"])) | {
+        "num_hidden_layers": 2, "tie_word_embeddings": True}
 
 
 def is_next(config):
@@ -85,7 +92,9 @@ def add_layer(writer, index, config, kinds, floats):
         writer.add(f"{prefix}{norm}.weight", (hidden,), floats, 1.0, 0.2)
     if recurs(config, index):
         mixed = 2 * keys + values
-        matrices = [("attn_qkv", (mixed, hidden)), ("attn_gate", (values, hidden)), ("ssm_out", (hidden, values))]
+        matrices = [("ssm_in", (mixed + values, hidden))] if config.get("packed") else [
+            ("attn_qkv", (mixed, hidden)), ("attn_gate", (values, hidden))]
+        matrices += [("ssm_out", (hidden, values))]
         matrices += ([("ssm_ba", (2 * heads, hidden))] if is_next(config) else
                      [("ssm_beta", (heads, hidden)), ("ssm_alpha", (heads, hidden))])
         writer.add(f"{prefix}ssm_conv1d.weight", (mixed, config["linear_conv_kernel_dim"]), floats)
@@ -113,7 +122,7 @@ def add_layer(writer, index, config, kinds, floats):
         writer.add(f"{prefix}{name}.weight", shape, kinds[place % len(kinds)])
 
 
-NAMES = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm",
+NAMES = {"ssm_in": "linear_attn.in_proj_qkvz", "attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm",
          "attn_qkv": "linear_attn.in_proj_qkv", "attn_gate": "linear_attn.in_proj_z",
          "ssm_ba": "linear_attn.in_proj_ba", "ssm_beta": "linear_attn.in_proj_b", "ssm_alpha": "linear_attn.in_proj_a", "ssm_out": "linear_attn.out_proj",
          "ssm_conv1d": "linear_attn.conv1d", "ssm_norm": "linear_attn.norm", "attn_q": "self_attn.q_proj",
