@@ -80,11 +80,14 @@ ReadResult LineEditor::ReadEdited(const char* prompt, std::string& line) {
   broken_off_ = false;
   int count = 0;
   const char* text = el_gets(edit_, &count);
-  if (broken_off_ || interrupted_.exchange(false)) {
+  // A signal that came while nothing was asked takes no line away: libedit may have read on.
+  const bool interrupted = interrupted_.exchange(false);
+  const bool whole = text != nullptr && count > 0;
+  if (broken_off_ || (interrupted && !whole)) {
     el_reset(edit_);
     return ReadResult::kInterrupted;
   }
-  if (text == nullptr || count <= 0) return ReadResult::kEnd;
+  if (!whole) return ReadResult::kEnd;
   line.assign(text, static_cast<size_t>(count));
   if (line.ends_with('\n')) line.pop_back();
   return ReadResult::kMessage;

@@ -1,4 +1,4 @@
-// Where the keys and values of a tile lie in pages, for attention that reads them there.
+// Where the keys and values of a tile are in pages, for attention that reads them there.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +53,7 @@ PageTile FindPages(const AttentionFrame& f, int tile_key, int begin, int end) {
   return tile;
 }
 
-// The same slots of the next KV head, which lies behind this one in each page.
+// The same slots of the next KV head, which comes after this one in each page.
 template <class V>
 PageTile NextHead(const AttentionFrame& f, PageTile tile) {
   const LayerPages& pages = f.job->pages;

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from commands_test import CLEAN, QUIRE, quire
-from harness import BIN, DEMO, Process, Server, expect, wait_until
+from harness import BIN, DEMO, Failure, Process, Server, expect, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -35,26 +35,35 @@ class Terminal:
         os.close(slave)
         self.seen = ""
 
+    def take(self):
+        if select.select([self.master], [], [], 0.2)[0]:
+            with contextlib.suppress(OSError):
+                self.seen += os.read(self.master, 65536).decode(errors="replace")
+
     def until(self, pattern, limit_s=60):
         """What came since the last time, up to the pattern."""
         end = time.monotonic() + limit_s
         while not (found := re.search(pattern, self.seen)):
             expect(time.monotonic() < end, f"never came: {pattern!r} in {self.seen!r}")
-            if select.select([self.master], [], [], 0.2)[0]:
-                with contextlib.suppress(OSError):
-                    self.seen += os.read(self.master, 65536).decode(errors="replace")
+            self.take()
         before, self.seen = self.seen[:found.end()], self.seen[found.end():]
         return before
 
+    def takes_keys(self):
+        return not termios.tcgetattr(self.master)[3] & termios.ICANON
+
     def keys(self, text):
         # The editor shows its prompt a moment before it takes keys one by one.
-        wait_until(lambda: not termios.tcgetattr(self.master)[3] & termios.ICANON, "keys are taken one by one")
+        wait_until(self.takes_keys, "keys are taken one by one")
         os.write(self.master, text.encode())
 
     def end(self):
-        code = self.child.wait(timeout=60)
-        os.close(self.master)
-        return code
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self.child.wait(timeout=60)
+            os.close(self.master)
+            return code
+        self.take()
+        raise Failure(f"did not end; shown last: {self.seen!r}")
 
     def __enter__(self):
         return self
@@ -112,6 +121,15 @@ def test_ctrl_c_stops_an_answer_and_the_talk_goes_on(server, folder):
         talk.until(r"story\r\n[^>]+[a-z]{2}")
         talk.child.send_signal(signal.SIGINT)
         talk.until(r"> $")
+        talk.keys("/exit\r")
+        expect(talk.end() == 0, "left in order")
+
+
+def test_a_signal_at_the_prompt_takes_no_line_away(server, folder):
+    with Terminal(folder, "chat", url_of(server)) as talk:
+        talk.until("> ")
+        wait_until(talk.takes_keys, "keys are taken one by one")
+        talk.child.send_signal(signal.SIGINT)
         talk.keys("/exit\r")
         expect(talk.end() == 0, "left in order")
 

@@ -69,11 +69,11 @@ void ReadGraniteHybridGguf(GgufReader& reader, load::ModelConfig& config) {
     config.qkv_bias |= reader.HasTensor(prefix + "attn_q.bias");
     config.output_bias |= reader.HasTensor(prefix + "attn_output.bias");
   }
-  // Its name for whether positions turn q and k.
+  // This key says whether positions turn q and k.
   if (reader.Bool("rope.scaling.finetuned", true)) {
     return reader.Fail(
-        "rope.scaling.finetuned is true: served are files of Granite 4 H, whose q "
-        "and k do not turn");
+        "rope.scaling.finetuned is true: positions turn q and k; served are files where they do "
+        "not, as those of Granite 4 H");
   }
   if (config.experts.count > 0) return ScaleExperts(config);
   config.intermediate_size =

@@ -210,7 +210,9 @@ TEST(HybridGgufConfig, LayersOfGraniteWithoutKvHeadsAreOfMamba) {
 
 TEST(HybridGgufConfig, WhatGraniteDoesNotServeIsNamed) {
   Granite().ExpectRefusal("rope.scaling.finetuned is true");
-  Granite().Switch("rope.scaling.finetuned", true).ExpectRefusal("q and k do not turn");
+  Granite()
+      .Switch("rope.scaling.finetuned", true)
+      .ExpectRefusal("served are files where they do not");
   Granite().Numbers("attention.head_count_kv", {2, 2, 2, 2}).ExpectRefusal("no layer of Mamba-2");
   Granite().Number("attention.head_count_kv", 2).ExpectRefusal("no layer of Mamba-2");
   Granite().Numbers("attention.head_count_kv", {0, 2, 0}).ExpectRefusal("must have 4 numbers");
