@@ -75,6 +75,7 @@ void CudaProgram::PrepareSteps(const ProgramOptions& options, const StartOptions
       prefill.samples = std::min(prefill.samples, options.max_samples);
       prefill.decode_tiles = 0;
       prefill.prefill_tiles = 1;
+      prefill.full_prefill_tiles = rules_.full_heads_per_kv_head > 0 ? 1 : 0;
       prefill.changes = 1;  // padding changes no table, and a short context has room for few
       WarmUp(prefill);
       TellAlive(options);

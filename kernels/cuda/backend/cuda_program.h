@@ -113,6 +113,7 @@ class CudaProgram final : public LoadedProgram {
   void Do(const SampleOp& op);
   void Do(const SumStep& step);
   void Do(const HeadSquaresOp& op);
+  void Do(const SliceGateStep& step);
   void Do(const MoeStep& step);  // cuda_program_moe.cc
   void RunMixture(const MoeOp& op, int begin, int tokens, int tile_rows);
   void Do(const RecurrentStep& step);     // recurrent_steps.cc

@@ -140,6 +140,7 @@ void CudaProgram::Do(const RopeStep& step) {
     params.rotary_dim = angles_[static_cast<size_t>(op.rope)].rotary_dim;
   }
   params.norm = op.norm;
+  params.v_norm = op.v_norm;
   params.q_norm = weights_.At(op.q_norm).floats();
   params.k_norm = weights_.At(op.k_norm).floats();
   if (op.norm == HeadNorm::kWhole) {
@@ -169,6 +170,18 @@ void CudaProgram::Do(const HeadSquaresOp& op) {
   Check(LaunchHeadSquares(runtime_, stream_, params));
 }
 
+void CudaProgram::Do(const SliceGateStep& step) {
+  SliceGateParams params;
+  params.gate = Floats(step.op.gate);
+  params.with = Floats(step.op.with) + step.op.first;
+  params.out = Rows(step.out);
+  params.with_stride = lowered_.buffers[step.op.with].width;
+  params.rows = RowsOf(step.op.gate);
+  params.width = lowered_.buffers[step.op.gate].width;
+  params.scale = step.op.scale;
+  Check(LaunchSliceGate(runtime_, stream_, params));
+}
+
 void CudaProgram::Do(const AttentionOp& op) {
   const int group = kv_.layers[static_cast<size_t>(op.layer)].group;
   const StepShape& shape = step_.shape;
@@ -194,9 +207,11 @@ void CudaProgram::Do(const AttentionOp& op) {
   plan.rows_per_tile = 16;
   params.tiles = Input<AttentionTile>(step_.places.decode_tiles);
   Check(LaunchAttention(runtime_, stream_, op.head_dim, plan, params));
-  plan.tile_count = shape.prefill_tiles;
+  const bool wide_group = rules_.full_heads_per_kv_head > 0 && op.window == 0;
+  plan.tile_count = wide_group ? shape.full_prefill_tiles : shape.prefill_tiles;
   plan.rows_per_tile = 64;
-  params.tiles = Input<AttentionTile>(step_.places.prefill_tiles);
+  params.tiles = Input<AttentionTile>(wide_group ? step_.places.full_prefill_tiles
+                                                 : step_.places.prefill_tiles);
   Check(LaunchAttention(runtime_, stream_, op.head_dim, plan, params));
 }
 

@@ -11,7 +11,7 @@
 namespace quire::kernels::cuda {
 namespace {
 
-constexpr int kMaxHeadDim = 256;
+constexpr int kMaxHeadDim = 512;
 constexpr int kMaxHeadsPerKvHead = 16;
 
 int Whole(int width) { return (width + 7) / 8 * 8; }
@@ -40,14 +40,14 @@ class Lowering {
   }
 
   std::string Run() {
-    if (program_.full.kv_heads > 0) {
-      return "layers whose heads differ have no kernel on this device yet";
-    }
     if (program_.latents) {
       if (std::string refusal = RefuseLatents(program_); !refusal.empty()) return refusal;
-    } else if (program_.head_dim % 8 != 0 || program_.head_dim > kMaxHeadDim) {
-      return "heads of " + std::to_string(program_.head_dim) +
-             " elements: multiples of 8 up to 256 are served";
+    } else {
+      for (const int head_dim : {program_.head_dim, program_.full.head_dim}) {
+        if (head_dim % 8 == 0 && head_dim <= kMaxHeadDim) continue;
+        return "heads of " + std::to_string(head_dim) +
+               " elements: multiples of 8 up to 512 are served";
+      }
     }
     bool sampled = false;
     for (const Op& op : program_.ops) {
@@ -99,6 +99,10 @@ class Lowering {
     Float(op.gate);
   }
   void MarkFloats(const GateOp& op) { Float(op.gate); }
+  void MarkFloats(const SliceGateOp& op) {
+    Float(op.gate);
+    Float(op.with);
+  }
   template <class Other>
   void MarkFloats(const Other&) {}
   void Float(BufferId buffer) { lowered_.buffers[buffer].is_float32 = true; }
@@ -162,7 +166,14 @@ class Lowering {
     Emit(ActivationStep{op.activation, product.out, op.out});
   }
 
-  void Take(const SliceGateOp&) { Fail("gates of layers have no kernel on this device yet"); }
+  void Take(const SliceGateOp& op) {
+    if (program_.buffers[op.gate].width % 8 != 0) return FailWidth(op.gate);
+    if (op.first % 8 != 0) return Fail("a slice that begins at no multiple of 8");
+    Fresh(op.gate);
+    Fresh(op.with);
+    Written(op.gate);
+    Emit(SliceGateStep{op, RoundedAlone(op.gate)});
+  }
 
   void Take(const HeadSquaresOp& op) {
     Fresh(op.qkv);
@@ -171,25 +182,21 @@ class Lowering {
   }
 
   void Take(const RopeAppendOp& op) {
-    if (op.kv_heads == 0) {
-      return Fail("layers that read another's keys have no kernel on this device yet");
-    }
-    if (op.v_norm) return Fail("norms of values have no kernel on this device yet");
     UseVector(op.q_norm);
     UseVector(op.k_norm);
-    if (op.heads > kMaxHeadsPerKvHead * op.kv_heads) {
-      return Fail("more than 16 heads share keys and values");
-    }
     if (op.rope != kNoId && program_.ropes[op.rope].rotary_dim % 8 != 0) {
       return Fail("a part of a head that turns is no multiple of 8");
     }
-    queries_[op.qkv] = FindOrAdd("queries", op.heads * op.head_dim, false);
+    queries_[op.qkv] = QueriesOf(op.heads * op.head_dim);
     Emit(RopeStep{op, queries_[op.qkv]});
   }
 
   void Take(const AttentionOp& op) {
     if (op.sinks != kNoId && op.head_dim > kMostSinkHeadDim) {
       return Fail("sinks of heads above 128 elements have no kernel on this device yet");
+    }
+    if (op.heads > kMaxHeadsPerKvHead * op.kv_heads) {
+      return Fail("more than 16 heads share keys and values");
     }
     UseVector(op.sinks);
     AttentionOp step = op;
@@ -315,11 +322,7 @@ class Lowering {
     Fresh(op.gate);
     Written(op.out);
     GatedNormOp step = op;
-    if (const DeviceBuffer out = lowered_.buffers[op.out]; out.is_float32) {
-      step.out = FindOrAdd(out.name + "_rounded", out.width, out.sampled_rows_only);
-      rounded_[op.out] = step.out;
-      stale_[op.out] = true;
-    }
+    if (lowered_.buffers[op.out].is_float32) step.out = RoundedAlone(op.out);
     Emit(RecurrentStep(step));
   }
 
@@ -396,6 +399,12 @@ class Lowering {
     return FindOrAdd(name, width, sampled);
   }
 
+  // The queries of one layer at a time; those of layers with other heads have their own.
+  BufferId QueriesOf(int width) {
+    const bool other = width != program_.heads * program_.head_dim;
+    return FindOrAdd(other ? "queries_" + std::to_string(width) : "queries", width, false);
+  }
+
   // `buffer` as a product reads it: itself, or what was made of it since it was written last.
   BufferId Rounded(BufferId buffer) {
     const DeviceBuffer of = lowered_.buffers[buffer];
@@ -406,13 +415,20 @@ class Lowering {
     }
     return rounded_[buffer];
   }
+  // What a step writes in 16 bits alone in place of a float32 buffer.
+  BufferId RoundedAlone(BufferId buffer) {
+    const DeviceBuffer of = lowered_.buffers[buffer];
+    rounded_[buffer] = FindOrAdd(of.name + "_rounded", of.width, of.sampled_rows_only);
+    stale_[buffer] = true;
+    return rounded_[buffer];
+  }
   void Written(BufferId buffer) {
     rounded_[buffer] = norms_[buffer] = kNoId;
     stale_[buffer] = false;
   }
   // What is read as float32 must not be there in 16 bits alone.
   void Fresh(BufferId buffer) {
-    if (stale_[buffer]) Fail("only a product may read what a gated norm makes");
+    if (stale_[buffer]) Fail("only a product may read what is gated");
   }
 
   // `buffer` in float32: itself, or a copy that the norm which makes it writes beside it.

@@ -97,6 +97,12 @@ struct MoeStep {
   MoeOp op;
 };
 
+// The op, with what it makes in 16 bits in a buffer beside its own.
+struct SliceGateStep {
+  SliceGateOp op;
+  BufferId out = kNoId;
+};
+
 struct GatherStep {
   BufferId in = kNoId;
   BufferId out = kNoId;
@@ -115,7 +121,7 @@ using RecurrentStep = std::variant<CausalConvOp, RecurrenceOp, GatedNormOp, Gate
 using DeviceStep =
     std::variant<EmbedStep, NormStep, RoundStep, ProductStep, ActivationStep, RopeStep, AttentionOp,
                  GatherStep, LogitsOp, SampleOp, SumStep, MoeStep, RecurrentStep, LatentAppendStep,
-                 HeadLinearStep, LatentAttentionStep, HeadSquaresOp>;
+                 HeadLinearStep, LatentAttentionStep, HeadSquaresOp, SliceGateStep>;
 
 // How ops use a weight, which decides how it is kept.
 struct WeightRole {

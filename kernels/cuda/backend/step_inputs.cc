@@ -16,11 +16,16 @@ constexpr int kChangesOfBucket = 16;  // beside one in each group for each row
 
 int Ceil(int a, int b) { return (a + b - 1) / b; }
 
+// Of layers of both kinds.
 bool IsDecode(const BatchRow& row, const StepRules& rules) {
-  return row.token_count == 1 || row.token_count * rules.heads_per_kv_head <= kDecodeTileRows;
+  const int heads = std::max(rules.heads_per_kv_head, rules.full_heads_per_kv_head);
+  return row.token_count == 1 || row.token_count * heads <= kDecodeTileRows;
 }
-int PrefillQueries(const StepRules& rules) {
-  return std::max(1, kPrefillTileRows / rules.heads_per_kv_head);
+int PrefillQueries(int heads_per_kv_head) {
+  return std::max(1, kPrefillTileRows / heads_per_kv_head);
+}
+int PrefillTiles(int tokens, int heads_per_kv_head) {
+  return heads_per_kv_head == 0 ? 0 : Ceil(tokens, PrefillQueries(heads_per_kv_head));
 }
 int KeyGroups(const StepRules& rules) { return rules.groups - rules.state_groups; }
 
@@ -44,6 +49,7 @@ InputPlaces::InputPlaces(const StepShape& shape) {
   sequences = take((int64_t{shape.slots} + 1) * 3);
   decode_tiles = take(int64_t{shape.decode_tiles} * 2);
   prefill_tiles = take(int64_t{shape.prefill_tiles} * 2);
+  full_prefill_tiles = take(int64_t{shape.full_prefill_tiles} * 2);
   state_runs = take(int64_t{shape.state_runs} * 2);
   samples = take(shape.samples);
   sample_slots = take(shape.samples);
@@ -67,7 +73,8 @@ StepShape ShapeOfStep(const StepBatch& batch, const StepRules& rules) {
     if (IsDecode(row, rules)) {
       ++shape.decode_tiles;
     } else {
-      shape.prefill_tiles += Ceil(row.token_count, PrefillQueries(rules));
+      shape.prefill_tiles += PrefillTiles(row.token_count, rules.heads_per_kv_head);
+      shape.full_prefill_tiles += PrefillTiles(row.token_count, rules.full_heads_per_kv_head);
     }
   }
   return shape;
@@ -94,7 +101,11 @@ StepShape LargestShape(const StepRules& rules, const StepMost& most) {
   shape.max_spans = Ceil(most.max_positions, kAttentionSpanKeys);
   shape.decode_tiles = rules.slots;
   // Every row may end in a tile that is not full.
-  shape.prefill_tiles = most.tokens / PrefillQueries(rules) + rules.slots;
+  const auto most_tiles = [&](int heads) {
+    return heads == 0 ? 0 : most.tokens / PrefillQueries(heads) + rules.slots;
+  };
+  shape.prefill_tiles = most_tiles(rules.heads_per_kv_head);
+  shape.full_prefill_tiles = most_tiles(rules.full_heads_per_kv_head);
   if (rules.state_groups > 0) {
     shape.state_rows = rules.slots;
     shape.state_runs = most.tokens / kStateRun + rules.slots;
@@ -144,9 +155,8 @@ class Filler {
     if (IsDecode(row, rules_)) {
       AddTile(places_.decode_tiles, decode_++, {slot, 0});
     } else {
-      for (int first = 0; first < row.token_count; first += PrefillQueries(rules_)) {
-        AddTile(places_.prefill_tiles, prefill_++, {slot, first});
-      }
+      AddPrefill(row, slot, {places_.prefill_tiles, rules_.heads_per_kv_head}, prefill_);
+      AddPrefill(row, slot, {places_.full_prefill_tiles, rules_.full_heads_per_kv_head}, full_);
     }
     if (rules_.state_groups > 0) AddStateRuns(row, slot);
     ++row_;
@@ -167,6 +177,7 @@ class Filler {
     const AttentionTile nobody{rules_.slots, 0};
     while (decode_ < shape_.decode_tiles) AddTile(places_.decode_tiles, decode_++, nobody);
     while (prefill_ < shape_.prefill_tiles) AddTile(places_.prefill_tiles, prefill_++, nobody);
+    while (full_ < shape_.full_prefill_tiles) AddTile(places_.full_prefill_tiles, full_++, nobody);
     for (int i = row_; i < shape_.state_rows; ++i) AddStateRun(i, {rules_.slots, 0});
     while (shape_.state_rows + further_runs_ < shape_.state_runs) {
       AddStateRun(shape_.state_rows + further_runs_++, {rules_.slots, 0});
@@ -192,6 +203,17 @@ class Filler {
     std::memcpy(At(places_.state_runs + int64_t{index} * 2), &run, sizeof(run));
   }
 
+  struct Tiles {
+    int64_t place;
+    int heads_per_kv_head;  // 0: there are none
+  };
+  void AddPrefill(const BatchRow& row, int slot, const Tiles& tiles, int& count) {
+    if (tiles.heads_per_kv_head == 0) return;
+    const int queries = PrefillQueries(tiles.heads_per_kv_head);
+    for (int first = 0; first < row.token_count; first += queries) {
+      AddTile(tiles.place, count++, {slot, first});
+    }
+  }
   void AddTile(int64_t place, int index, const AttentionTile& tile) {
     static_assert(sizeof(AttentionTile) == 8);
     std::memcpy(At(place + int64_t{index} * 2), &tile, sizeof(tile));
@@ -205,6 +227,7 @@ class Filler {
   int changes_ = 0;
   int decode_ = 0;
   int prefill_ = 0;
+  int full_ = 0;
   int further_runs_ = 0;  // of states, behind those that begin rows
 };
 

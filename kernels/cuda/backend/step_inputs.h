@@ -25,9 +25,10 @@ struct StepShape {
   int changes = 0;  // of block tables, at most
   int decode_tiles = 0;
   int prefill_tiles = 0;
-  int max_spans = 1;   // of 512 keys, of the longest row
-  int state_rows = 0;  // with recurrent layers: rows, and runs of tokens that begin them
-  int state_runs = 0;  // … runs of kStateRun tokens, the former among them
+  int full_prefill_tiles = 0;  // of layers with full attention, where these have other heads
+  int max_spans = 1;           // of 512 keys, of the longest row
+  int state_rows = 0;          // with recurrent layers: rows, and runs of tokens that begin them
+  int state_runs = 0;          // … runs of kStateRun tokens, the former among them
 };
 
 // Where each part begins.
@@ -42,10 +43,11 @@ struct InputPlaces {
   int64_t sequences = 0;      // [slots + 1] AttentionSequence
   int64_t decode_tiles = 0;   // AttentionTile
   int64_t prefill_tiles = 0;  // AttentionTile
-  int64_t state_runs = 0;     // StateRun, those that begin rows first
-  int64_t samples = 0;        // [samples] rows of tokens
-  int64_t sample_slots = 0;   // [samples]
-  int64_t words = 0;          // of all
+  int64_t full_prefill_tiles = 0;
+  int64_t state_runs = 0;    // StateRun, those that begin rows first
+  int64_t samples = 0;       // [samples] rows of tokens
+  int64_t sample_slots = 0;  // [samples]
+  int64_t words = 0;         // of all
 };
 
 // How rows are cut into tiles, and where tables and padding are.
@@ -54,9 +56,10 @@ struct StepRules {
   int groups = 1;
   int state_groups = 0;  // of these, the last ones: they hold states
   int heads_per_kv_head = 1;
-  int slots = 1;           // rows of a table
-  int blocks = 1;          // of a slot's table: the tables are [groups][slots][blocks]
-  int32_t spare_page = 0;  // the first of SparePages
+  int full_heads_per_kv_head = 0;  // of layers with full attention, where these have other heads
+  int slots = 1;                   // rows of a table
+  int blocks = 1;                  // of a slot's table: the tables are [groups][slots][blocks]
+  int32_t spare_page = 0;          // the first of SparePages
 };
 
 inline constexpr int kAttentionSpanKeys = 512;

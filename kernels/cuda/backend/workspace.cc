@@ -57,20 +57,26 @@ void PlanMoe(const StepProgram& program, const DeviceProgram& lowered,
   }
 }
 
-void PlanAttention(const StepProgram& program, const StepShape& largest, Workspace& plan) {
-  if (program.kv_heads == 0 || program.latents) return;
+// Of the layers with such heads, which have `prefill_tiles`.
+void PlanHeads(const KvHeads& heads, int prefill_tiles, const StepShape& largest, Workspace& plan) {
   for (const int rows : {16, 64}) {
     AttentionPlan attention;
-    attention.tile_count = rows == 16 ? largest.decode_tiles : largest.prefill_tiles;
+    attention.tile_count = rows == 16 ? largest.decode_tiles : prefill_tiles;
     attention.max_spans = largest.max_spans;
     attention.rows_per_tile = rows;
-    plan.attention_bytes =
-        std::max(plan.attention_bytes,
-                 AttentionWorkspaceBytes(attention, program.kv_heads, program.head_dim));
+    plan.attention_bytes = std::max(
+        plan.attention_bytes, AttentionWorkspaceBytes(attention, heads.kv_heads, heads.head_dim));
     plan.attention_counters =
         std::max(plan.attention_counters,
-                 static_cast<size_t>(attention.tile_count) * static_cast<size_t>(program.kv_heads));
+                 static_cast<size_t>(attention.tile_count) * static_cast<size_t>(heads.kv_heads));
   }
+}
+
+void PlanAttention(const StepProgram& program, const StepShape& largest, Workspace& plan) {
+  if (program.kv_heads == 0 || program.latents) return;
+  PlanHeads({program.kv_heads, program.head_dim}, largest.prefill_tiles, largest, plan);
+  if (program.full.kv_heads == 0) return;
+  PlanHeads(program.full, largest.full_prefill_tiles, largest, plan);
 }
 
 void PlanLatents(const StepShape& largest, const DeviceProgram& lowered, Workspace& plan) {
@@ -122,6 +128,9 @@ StepRules RulesOf(const StepProgram& program, const ProgramOptions& options) {
   rules.groups = static_cast<int>(options.kv.groups.size());
   rules.state_groups = options.kv.states.groups;
   rules.heads_per_kv_head = program.kv_heads > 0 ? program.heads / program.kv_heads : 1;
+  if (program.full.kv_heads > 0) {
+    rules.full_heads_per_kv_head = program.heads / program.full.kv_heads;
+  }
   rules.slots = options.max_rows;
   rules.blocks =
       (MaxPositions(program, options) + options.kv.block_size - 1) / options.kv.block_size;

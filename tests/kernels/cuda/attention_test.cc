@@ -196,7 +196,8 @@ TEST(CudaAttention, IsTheFloat64MeaningInEveryKernel) {
       {64, 2, 4, 0, 0.0f, 4},  {128, 1, 8, 0, 0.0f, 6},  {256, 1, 4, 0, 0.0f, 4},
       {64, 1, 3, 70, 0.0f, 5}, {64, 1, 16, 0, 20.0f, 4}, {128, 2, 1, 33, 0.0f, 4},
       {8, 2, 2, 0, 0.0f, 4},   {16, 1, 8, 20, 0.0f, 4},  {32, 2, 2, 0, 0.0f, 5},
-      {80, 1, 4, 0, 0.0f, 4},  {96, 2, 1, 0, 0.0f, 4},   {200, 1, 2, 0, 0.0f, 4}};
+      {80, 1, 4, 0, 0.0f, 4},  {96, 2, 1, 0, 0.0f, 4},   {200, 1, 2, 0, 0.0f, 4},
+      {512, 2, 4, 0, 0.0f, 4}, {264, 1, 8, 70, 0.0f, 6}, {384, 1, 3, 0, 20.0f, 5}};
   uint64_t seed = 10;
   for (const AttentionCase& c : cases) {
     SCOPED_TRACE(c.head_dim * 1000 + c.window);
@@ -215,7 +216,9 @@ TEST(CudaAttention, IsTheFloat64MeaningOfWhatPagesOfOtherTypesHold) {
     for (const AttentionCase& c :
          {AttentionCase{64, 2, 4, 0, 0.0f, 4, type}, AttentionCase{128, 1, 8, 33, 0.0f, 6, type},
           AttentionCase{256, 1, 4, 0, 20.0f, 4, type}, AttentionCase{8, 2, 2, 0, 0.0f, 5, type},
-          AttentionCase{88, 1, 3, 70, 0.0f, 5, type}, AttentionCase{200, 1, 2, 0, 0.0f, 4, type}}) {
+          AttentionCase{88, 1, 3, 70, 0.0f, 5, type}, AttentionCase{200, 1, 2, 0, 0.0f, 4, type},
+          AttentionCase{512, 1, 16, 0, 0.0f, 4, type},
+          AttentionCase{296, 2, 2, 33, 0.0f, 6, type}}) {
       SCOPED_TRACE(static_cast<int>(type) * 10000 + c.head_dim);
       const std::vector<Part> decode = {{0, 1}, {63, 1}, {130, 1}, {17, 1}};
       AttentionBed small(c, ++seed);
@@ -231,7 +234,7 @@ TEST(CudaAttention, PagesOfOtherTypesGiveTheSameBitsInPrefillDecodeAndManySpans)
   for (const KvType type : {KvType::kF16, KvType::kFp8}) {
     for (const AttentionCase& c :
          {AttentionCase{64, 2, 2, 0, 0.0f, 4, type}, AttentionCase{40, 1, 2, 300, 0.0f, 5, type},
-          AttentionCase{256, 1, 2, 0, 0.0f, 6, type}}) {
+          AttentionCase{256, 1, 2, 0, 0.0f, 6, type}, AttentionCase{512, 2, 2, 0, 0.0f, 4, type}}) {
       SCOPED_TRACE(static_cast<int>(type) * 10000 + c.head_dim);
       const auto width = static_cast<size_t>(c.kv_heads * c.group * c.head_dim);
       AttentionBed prefill_bed(c, 90);
@@ -325,7 +328,10 @@ TEST(CudaAttention, TilesThatDoNotFitTheWorkspaceAtOnceGiveTheSameBits) {
   const AttentionCase decode;
   AttentionCase prefill;
   prefill.head_dim = 200;
-  for (const auto& [c, rows] : {std::pair{decode, 16}, std::pair{prefill, 64}}) {
+  AttentionCase wide;
+  wide.head_dim = 512;
+  for (const auto& [c, rows] :
+       {std::pair{decode, 16}, std::pair{prefill, 64}, std::pair{wide, 16}, std::pair{wide, 64}}) {
     const std::vector<Part> parts = {{600, 1}, {511, 1}, {512, 1}, {3, 1}, {513, 1}};
     AttentionBed whole(c, 32);
     const auto expected = whole.Run(parts, rows);
@@ -369,7 +375,7 @@ TEST(CudaAttention, PrefillDecodeAndAnyCutGiveTheSameBits) {
 }
 
 TEST(CudaAttention, OddHeadDimensionsGiveTheSameBitsInPrefillDecodeAndManySpans) {
-  for (const int head_dim : {16, 80, 248}) {
+  for (const int head_dim : {16, 80, 248, 504, 512}) {
     const AttentionCase c{head_dim, 2, 2, 0, 0.0f, 4};
     const auto width = static_cast<size_t>(c.kv_heads * c.group * head_dim);
     AttentionBed prefill_bed(c, 45);
@@ -380,6 +386,24 @@ TEST(CudaAttention, OddHeadDimensionsGiveTheSameBitsInPrefillDecodeAndManySpans)
       AttentionBed decode_bed(c, 46 + t);
       const auto one = decode_bed.Run({{510 + t, 1}}, 16);
       ASSERT_EQ(memcmp(one.data(), &whole[t * width], 2 * width), 0) << head_dim << " " << t;
+    }
+  }
+}
+
+// What a device with less shared memory runs in the place of blocks of 64 rows.
+TEST(CudaAttention, WideBlocksOfEitherFormGiveTheSameBits) {
+  for (const KvType type : {KvType::kBF16, KvType::kF16, KvType::kFp8}) {
+    for (const int group : {1, 3, 9, 16}) {
+      const AttentionCase c{512, 2, group, group == 3 ? 300 : 0, 0.0f, 4, type};
+      const std::vector<Part> parts = {{66, 1}, {500, 23}, {512, 1}};
+      AttentionBed wide(c, 60);
+      const auto expected = wide.Run(parts, 64);
+      AttentionBed narrow(c, 61);
+      narrow.bed().runtime().LimitShared(runtime::kLeastSharedBytes);
+      ASSERT_EQ(narrow.Run(parts, 64), expected) << group;
+      if (!wide.bed().runtime().counts()) continue;
+      EXPECT_NE(wide.bed().runtime().counters().begin()->first,
+                narrow.bed().runtime().counters().begin()->first);
     }
   }
 }
@@ -409,21 +433,27 @@ TEST(CudaAttention, KeepsItsBudget) {
   for (const Shape& s : {Shape{64, "attention_decode_64", 16, {1023, 1}},
                          Shape{128, "attention_decode_128", 16, {1023, 1}},
                          Shape{256, "attention_decode_256", 16, {511, 1}},
+                         Shape{512, "attention_wide_16", 16, {511, 1}},
                          Shape{64, "attention_prefill_64", 64, {1020, 4}},
                          Shape{128, "attention_prefill_128", 64, {1020, 4}},
                          Shape{256, "attention_prefill_256", 64, {508, 4}},
+                         Shape{512, "attention_wide_64", 64, {508, 4}},
                          Shape{64, "attention_decode_f16_64", 16, {1023, 1}, KvType::kF16},
                          Shape{128, "attention_decode_f16_128", 16, {1023, 1}, KvType::kF16},
                          Shape{256, "attention_decode_f16_256", 16, {511, 1}, KvType::kF16},
+                         Shape{512, "attention_wide_f16_16", 16, {511, 1}, KvType::kF16},
                          Shape{64, "attention_prefill_f16_64", 64, {1020, 4}, KvType::kF16},
                          Shape{128, "attention_prefill_f16_128", 64, {1020, 4}, KvType::kF16},
                          Shape{256, "attention_prefill_f16_256", 64, {508, 4}, KvType::kF16},
+                         Shape{512, "attention_wide_f16_64", 64, {508, 4}, KvType::kF16},
                          Shape{64, "attention_decode_fp8_64", 16, {511, 1}, KvType::kFp8},
                          Shape{128, "attention_decode_fp8_128", 16, {511, 1}, KvType::kFp8},
                          Shape{256, "attention_decode_fp8_256", 16, {511, 1}, KvType::kFp8},
+                         Shape{512, "attention_wide_fp8_16", 16, {511, 1}, KvType::kFp8},
                          Shape{64, "attention_prefill_fp8_64", 64, {1020, 4}, KvType::kFp8},
                          Shape{128, "attention_prefill_fp8_128", 64, {1020, 4}, KvType::kFp8},
-                         Shape{256, "attention_prefill_fp8_256", 64, {508, 4}, KvType::kFp8}}) {
+                         Shape{256, "attention_prefill_fp8_256", 64, {508, 4}, KvType::kFp8},
+                         Shape{512, "attention_wide_fp8_64", 64, {508, 4}, KvType::kFp8}}) {
     AttentionCase c;
     c.head_dim = s.head_dim;
     c.kv_heads = 2;
@@ -446,7 +476,7 @@ TEST(CudaAttention, WhatItCannotServeIsRefused) {
   AttentionPlan plan;
   plan.tile_count = 1;
   params.heads = params.kv_heads = 1;
-  for (const int head_dim : {0, 12, 264, -8}) {
+  for (const int head_dim : {0, 12, 520, -8}) {
     EXPECT_NE(LaunchAttention(bed.runtime(), bed.stream(), head_dim, plan, params), "");
   }
   params.heads = 17;

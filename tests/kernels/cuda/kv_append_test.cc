@@ -110,7 +110,7 @@ class AppendBed {
 TEST(CudaKvAppend, PagesHoldTheBytesOfTheCpusArithmetic) {
   uint64_t seed = 1;
   for (const KvType type : {KvType::kF16, KvType::kFp8}) {
-    for (const int head_dim : {8, 64, 88, 128, 256}) {
+    for (const int head_dim : {8, 64, 88, 128, 256, 264, 512}) {
       SCOPED_TRACE(static_cast<int>(type) * 1000 + head_dim);
       AppendBed bed(type, head_dim, ++seed);
       const auto qkv = RandomFloats(static_cast<size_t>(11) * bed.Width(), seed);
@@ -193,9 +193,11 @@ TEST(CudaKvAppend, KeepsItsBudget) {
   for (const Shape& s : {Shape{KvType::kF16, 64, "rope_append_f16_64"},
                          Shape{KvType::kF16, 128, "rope_append_f16_128"},
                          Shape{KvType::kF16, 256, "rope_append_f16_256"},
+                         Shape{KvType::kF16, 512, "rope_append_f16_512"},
                          Shape{KvType::kFp8, 64, "rope_append_fp8_64"},
                          Shape{KvType::kFp8, 128, "rope_append_fp8_128"},
-                         Shape{KvType::kFp8, 256, "rope_append_fp8_256"}}) {
+                         Shape{KvType::kFp8, 256, "rope_append_fp8_256"},
+                         Shape{KvType::kFp8, 512, "rope_append_fp8_512"}}) {
     DeviceBed bed(30);
     const int heads = 32;
     const int kv_heads = 8;

@@ -15,6 +15,7 @@ struct RopeCase {
   int rotary_dim = 64;
   bool norm = false;
   int block_shift = 4;
+  bool v_norm = false;
 };
 
 constexpr int kPages = 9;
@@ -70,6 +71,7 @@ class RopeBed {
     params.pages = bed_.Put(pages);
     params.angles = bed_.Put(angles);
     params.rotary_dim = c.rotary_dim;
+    params.v_norm = c.v_norm;
     if (c.norm) {
       params.q_norm = bed_.Put(RandomFloats(c.head_dim, 2));
       params.k_norm = bed_.Put(RandomFloats(c.head_dim, 3));
@@ -99,18 +101,21 @@ class RopeBed {
 };
 
 // What a head must become, in float64.
-std::vector<double> ExactHead(const RopeCase& c, const float* in, bool is_key, int position) {
+enum class HeadKind { kQuery, kKey, kValue };
+std::vector<double> ExactHead(const RopeCase& c, const float* in, HeadKind kind, int position) {
   std::vector<double> x(c.head_dim);
   double squares = 0.0;
   for (int d = 0; d < c.head_dim; ++d) {
     x[d] = in[d];
     squares += x[d] * x[d];
   }
-  if (c.norm) {
-    const auto weight = RandomFloats(c.head_dim, is_key ? 3 : 2);
+  const bool is_value = kind == HeadKind::kValue;
+  if (is_value ? c.v_norm : c.norm) {
+    const auto weight = RandomFloats(c.head_dim, kind == HeadKind::kKey ? 3 : 2);
     const double factor = 1.0 / std::sqrt(squares / c.head_dim + 1e-6);
-    for (int d = 0; d < c.head_dim; ++d) x[d] *= factor * weight[d];
+    for (int d = 0; d < c.head_dim; ++d) x[d] *= factor * (is_value ? 1.0 : weight[d]);
   }
+  if (is_value) return x;
   std::vector<double> y = x;
   const int half = c.rotary_dim / 2;
   for (int i = 0; i < half; ++i) {
@@ -124,11 +129,16 @@ std::vector<double> ExactHead(const RopeCase& c, const float* in, bool is_key, i
 
 TEST(CudaRopeAppend, IsTheFloat64MeaningAndTouchesNoOtherSlot) {
   uint64_t seed = 1;
-  for (const RopeCase& c : {RopeCase{64, 4, 2, 64, false, 4}, RopeCase{64, 3, 1, 32, true, 5},
-                            RopeCase{128, 8, 2, 128, true, 4}, RopeCase{256, 4, 1, 256, true, 6},
-                            RopeCase{128, 2, 2, 0, false, 4}, RopeCase{8, 3, 2, 8, true, 4},
-                            RopeCase{16, 4, 1, 16, true, 4}, RopeCase{80, 2, 1, 80, true, 4},
-                            RopeCase{96, 2, 2, 24, true, 5}, RopeCase{248, 2, 1, 248, false, 4}}) {
+  for (const RopeCase& c :
+       {RopeCase{64, 4, 2, 64, false, 4}, RopeCase{64, 3, 1, 32, true, 5},
+        RopeCase{128, 8, 2, 128, true, 4}, RopeCase{256, 4, 1, 256, true, 6},
+        RopeCase{128, 2, 2, 0, false, 4}, RopeCase{8, 3, 2, 8, true, 4},
+        RopeCase{16, 4, 1, 16, true, 4}, RopeCase{80, 2, 1, 80, true, 4},
+        RopeCase{96, 2, 2, 24, true, 5}, RopeCase{248, 2, 1, 248, false, 4},
+        RopeCase{512, 3, 1, 512, true, 4, true}, RopeCase{512, 2, 0, 512, true, 4},
+        RopeCase{504, 2, 1, 504, false, 5}, RopeCase{320, 2, 2, 96, true, 4, true},
+        RopeCase{264, 1, 1, 264, true, 4}, RopeCase{64, 1, 1, 64, false, 4, true},
+        RopeCase{64, 4, 0, 64, true, 4, true}}) {
     SCOPED_TRACE(c.head_dim * 1000 + c.rotary_dim);
     RopeBed bed(c, ++seed);
     const int tokens = 13;
@@ -143,10 +153,13 @@ TEST(CudaRopeAppend, IsTheFloat64MeaningAndTouchesNoOtherSlot) {
         const int kv_head = is_query ? 0 : (h - c.heads) % c.kv_heads;
         const size_t place = is_query ? (static_cast<size_t>(t) * c.heads + h) * c.head_dim
                                       : bed.Place(t, kv_head, is_value);
-        const auto exact = ExactHead(c, in.data() + from, !is_query, Position(t));
+        const HeadKind kind = is_query   ? HeadKind::kQuery
+                              : is_value ? HeadKind::kValue
+                                         : HeadKind::kKey;
+        const auto exact = ExactHead(c, in.data() + from, kind, Position(t));
         for (int d = 0; d < c.head_dim; ++d) {
           const uint16_t bits = is_query ? got.q[place + d] : got.pool[place + d];
-          if (is_value) {
+          if (is_value && !c.v_norm) {
             ASSERT_EQ(bits, device::Bf16Bits(in[from + d]));
           } else {
             ASSERT_NEAR(Widen(bits), exact[d], 1.01 * Bf16Rounding(exact[d]) + 4e-6)
@@ -177,8 +190,10 @@ TEST(CudaRopeAppend, BitsOfATokenAreTheSameAtAnyNumberOfTokens) {
 }
 
 TEST(CudaRopeAppend, KeepsItsBudget) {
-  const std::pair<int, const char*> kernels[] = {
-      {64, "rope_append_64"}, {128, "rope_append_128"}, {256, "rope_append_256"}};
+  const std::pair<int, const char*> kernels[] = {{64, "rope_append_64"},
+                                                 {128, "rope_append_128"},
+                                                 {256, "rope_append_256"},
+                                                 {512, "rope_append_512"}};
   for (const auto& [head_dim, kernel] : kernels) {
     RopeBed bed(RopeCase{head_dim, 32, 8, head_dim, false, 4}, 11);
     bed.Run(16);
@@ -191,7 +206,7 @@ TEST(CudaRopeAppend, WhatItCannotServeIsRefused) {
   DeviceBed bed;
   RopeAppendParams params;
   params.tokens = 1;
-  for (const int head_dim : {0, 12, 264}) {
+  for (const int head_dim : {0, 12, 520}) {
     EXPECT_NE(LaunchRopeAppend(bed.runtime(), bed.stream(), head_dim, params), "");
   }
   params.rotary_dim = 20;

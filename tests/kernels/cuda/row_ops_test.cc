@@ -100,6 +100,30 @@ TEST(CudaRmsNorm, BitsOfARowAreTheSameAtAnyNumberOfRows) {
   }
 }
 
+// A product and a router read the same row: both get the factor once.
+TEST(CudaRmsNorm, BothFormsOfARowHaveItsFactor) {
+  DeviceBed bed(4);
+  const int width = 648;
+  const size_t n = 3 * static_cast<size_t>(width);
+  RmsNormParams params;
+  params.x = bed.Put(RandomFloats(n, 1));
+  params.weight = bed.Put(RandomFloats(width, 3));
+  params.rows = 3;
+  params.width = width;
+  params.out.float32 = bed.New<float>(n);
+  bed.Check(LaunchRmsNorm(bed.runtime(), bed.stream(), params));
+  const auto plain = bed.Get(params.out.float32, n);
+  params.out.narrow = bed.New<uint16_t>(n);
+  params.out.scale = 0.25f;
+  bed.Check(LaunchRmsNorm(bed.runtime(), bed.stream(), params));
+  const auto wide = bed.Get(params.out.float32, n);
+  const auto narrow = bed.Get(params.out.narrow, n);
+  for (size_t i = 0; i < n; ++i) {
+    ASSERT_EQ(wide[i], 0.25f * plain[i]) << i;
+    ASSERT_EQ(narrow[i], device::Bf16Bits(wide[i])) << i;
+  }
+}
+
 struct NormShape {
   int rows;
   int width;
@@ -275,6 +299,44 @@ TEST(CudaActivation, IsTheFloat64MeaningAtEveryNumberOfRowsAndKeepsItsBudget) {
       ASSERT_EQ(memcmp(part.data(), out.data(), part.size() * 2), 0) << rows;
     }
   }
+}
+
+TEST(CudaSliceGate, IsTheFloat64MeaningAtEveryNumberOfRowsAndKeepsItsBudget) {
+  for (const int width : {8, 256, 2056}) {
+    DeviceBed bed(7);
+    const int stride = 3 * width;
+    const auto gate = RandomFloats(static_cast<size_t>(64) * width, 5, 4.0f);
+    const auto with = RandomFloats(static_cast<size_t>(64) * stride, 6);
+    const auto run = [&](int rows) {
+      SliceGateParams params;
+      params.gate = bed.Put(gate);
+      params.with = bed.Put(with) + width;
+      params.out = bed.New<uint16_t>(static_cast<size_t>(rows) * width);
+      params.with_stride = stride;
+      params.rows = rows;
+      params.width = width;
+      params.scale = 0.7f;
+      bed.Check(LaunchSliceGate(bed.runtime(), bed.stream(), params));
+      return bed.Get(params.out, static_cast<size_t>(rows) * width);
+    };
+    const auto out = run(64);
+    for (size_t at = 0; at < out.size(); ++at) {
+      const size_t row = at / width;
+      const double exact = ExactActivation(Activation::kGeluTanhGated, gate[at]) *
+                           with[row * stride + width + at % width] * 0.7f;
+      ASSERT_NEAR(Widen(out[at]), exact, 1.01 * Bf16Rounding(exact) + 1e-6) << at;
+    }
+    if (width == 256) ExpectWithinBudget(bed.runtime(), "slice_gate", 64.0 * width * 10, 0);
+    for (const int rows : kRowCounts) {
+      const auto part = run(rows);
+      ASSERT_EQ(memcmp(part.data(), out.data(), part.size() * 2), 0) << rows;
+    }
+  }
+  DeviceBed bed(8);
+  SliceGateParams odd;
+  odd.rows = 1;
+  odd.width = 12;
+  EXPECT_NE(LaunchSliceGate(bed.runtime(), bed.stream(), odd), "");
 }
 
 TEST(CudaEmbedding, TakesRowsOfItsPartOfTheVocabularyAndKeepsItsBudget) {

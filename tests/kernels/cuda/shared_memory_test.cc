@@ -112,7 +112,7 @@ void LaunchProductsOfCodes(CensusRuntime& device) {
 
 void LaunchAttentions(CensusRuntime& device) {
   for (const KvType type : kPageTypes) {
-    for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
+    for (int head_dim = 8; head_dim <= 512; head_dim += 8) {
       const int stride = (head_dim + 15) / 16 * 16;
       RopeAppendParams rope;
       rope.type = type;
@@ -213,6 +213,8 @@ void LaunchRowOps(CensusRuntime& device) {
           Activation::kClampedGated, Activation::kReluSquared}) {
       EXPECT_EQ(LaunchActivation(device, device.stream, {nullptr, nullptr, 1, width, kind}), "");
     }
+    EXPECT_EQ(LaunchSliceGate(device, device.stream, {nullptr, nullptr, nullptr, width, 1, width}),
+              "");
     EmbeddingParams table;
     table.rows = 1;
     table.width = width;

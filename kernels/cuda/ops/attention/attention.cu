@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/ops/attention/attention_instances.h"
+#include "kernels/cuda/ops/attention/attention_wide.h"
 
 namespace quire::kernels::cuda {
 
@@ -10,14 +11,39 @@ namespace {
 
 // The least compiled head dimension that holds this one; 0: none does.
 int PaddedHeadDim(int head_dim) {
-  if (head_dim <= 0 || head_dim % 8 != 0 || head_dim > 256) return 0;
-  return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+  if (head_dim <= 0 || head_dim % 8 != 0 || head_dim > kWideHeadDim) return 0;
+  return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : head_dim <= 256 ? 256 : kWideHeadDim;
 }
 
-AttentionInstance Choose(bool decode, KvType type, int padded) {
+AttentionInstance ChooseWide(bool decode, KvType type, uint32_t shared_bytes) {
+  const WideInstances of = type == KvType::kF16   ? WideF16()
+                           : type == KvType::kFp8 ? WideFp8()
+                                                  : WideBf16();
+  return !decode && shared_bytes >= of.of64.shared_bytes ? of.of64 : of.of16;
+}
+
+AttentionInstance Choose(bool decode, KvType type, int padded, uint32_t shared_bytes) {
+  if (padded == kWideHeadDim) return ChooseWide(decode, type, shared_bytes);
   if (type == KvType::kF16) return decode ? DecodeF16(padded) : PrefillF16(padded);
   if (type == KvType::kFp8) return decode ? DecodeFp8(padded) : PrefillFp8(padded);
   return decode ? DecodeBf16(padded) : PrefillBf16(padded);
+}
+
+// Blocks of sixteen rows that share a tile of 64: where nine heads share a KV head, the tile has
+// seven queries, and each block one.
+constexpr int kMostParts = 7;
+int PartsOf(const AttentionInstance& instance, const AttentionPlan& plan, int group) {
+  if (instance.rows == 0 || instance.rows >= plan.rows_per_tile) return 1;
+  const int queries = instance.rows / group;
+  return (plan.rows_per_tile / group + queries - 1) / queries;
+}
+
+// Of a tile's rows and one span, in the form that needs the most.
+size_t FloatsOfSlot(int rows, int padded) {
+  if (padded < kWideHeadDim) return static_cast<size_t>(rows / 16) * (padded / 8 + 1) * 128;
+  constexpr int k16 = WideBlock16<KvType::kBF16>::kWorkspaceFloats;
+  constexpr int k64 = WideBlock64<KvType::kBF16>::kWorkspaceFloats;
+  return rows == 16 ? k16 : std::max(kMostParts * k16, k64);
 }
 
 // Of one tile; 0: nothing has to wait.
@@ -25,8 +51,7 @@ size_t TileBytes(const AttentionPlan& plan, int kv_heads, int head_dim) {
   if (plan.max_spans <= 1) return 0;
   const size_t slots =
       static_cast<size_t>(kv_heads) * (plan.rows_per_tile == 16 ? plan.max_spans : 1);
-  return slots * (plan.rows_per_tile / 16) * (PaddedHeadDim(head_dim) / 8 + 1) * 128 *
-         sizeof(float);
+  return slots * FloatsOfSlot(plan.rows_per_tile, PaddedHeadDim(head_dim)) * sizeof(float);
 }
 
 // Tiles that one launch takes.
@@ -48,7 +73,7 @@ runtime::Error LaunchAttention(runtime::Runtime& runtime, runtime::StreamId stre
   const int padded = PaddedHeadDim(head_dim);
   if (padded == 0) {
     return "attention: head dimension " + std::to_string(head_dim) +
-           "; multiples of 8 up to 256 are served";
+           "; multiples of 8 up to 512 are served";
   }
   params.head_dim = head_dim;
   if (params.token_stride == 0) params.token_stride = head_dim;
@@ -78,14 +103,16 @@ runtime::Error LaunchAttention(runtime::Runtime& runtime, runtime::StreamId stre
   }
   if (plan.tile_count == 0) return {};
   const bool decode = plan.rows_per_tile == 16;
-  const AttentionInstance instance = Choose(decode, params.type, padded);
+  const AttentionInstance instance =
+      Choose(decode, params.type, padded, runtime.SharedBytesPerBlock());
+  params.apart = decode;
   const int at_once = TilesAtOnce(plan, params.kv_heads, head_dim);
   for (int first = 0; first < plan.tile_count; first += at_once) {
     const int tiles = std::min(at_once, plan.tile_count - first);
     runtime::LaunchShape shape =
         runtime::ShapeOf(static_cast<uint32_t>(tiles), static_cast<uint32_t>(params.kv_heads),
                          instance.shared_bytes, params);
-    if (decode) shape.grid_z = static_cast<uint32_t>(plan.max_spans);
+    shape.grid_z = static_cast<uint32_t>(decode ? plan.max_spans : PartsOf(instance, plan, group));
     runtime::Error error = runtime.Launch(stream, instance.kernel, shape);
     if (!error.empty()) return error;
     params.tiles += tiles;

@@ -32,6 +32,8 @@ struct AttentionTile {
   int first_query = 0;  // of the sequence's tokens
 };
 
+inline constexpr int kMostTileRows = 64;
+
 // Wider heads have no registers left for sinks.
 inline constexpr int kMostSinkHeadDim = 128;
 
@@ -64,7 +66,9 @@ struct AttentionParams {
   // [heads] or null: one more score of each head, unscaled, of a key without a value. Spans are
   // merged into it. For head dimensions up to kMostSinkHeadDim.
   const float* sinks = nullptr;
-  int head_dim = 0;  // filled in by LaunchAttention
+  // Filled in by LaunchAttention.
+  int head_dim = 0;
+  bool apart = false;  // each span of keys has a block of its own
   // AttentionWorkspaceBytes of memory; one word per tile and KV head, zero before the first launch
   // and after each.
   float* workspace = nullptr;
@@ -88,8 +92,8 @@ struct AttentionPlan {
 
 size_t AttentionWorkspaceBytes(const AttentionPlan& plan, int kv_heads, int head_dim);
 
-// head_dim: a multiple of 8 up to 256; shared memory and products are sized for the next of 64, 128
-// and 256, memory and traffic for its own. At most 16 heads share a KV head.
+// head_dim: a multiple of 8 up to 512; shared memory and products are sized for the next of 64,
+// 128, 256 and 512, memory and traffic for its own. At most 16 heads share a KV head.
 runtime::Error LaunchAttention(runtime::Runtime& runtime, runtime::StreamId stream, int head_dim,
                                const AttentionPlan& plan, AttentionParams params);
 

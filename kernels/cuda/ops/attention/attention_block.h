@@ -11,23 +11,14 @@ struct AttentionBlock : AttentionTiles<kHeadDim, kWarps, kType> {
   using Tiles = AttentionTiles<kHeadDim, kWarps, kType>;
   using Rows = AttentionRows<kHeadDim, kType>;
   static constexpr int kWorkspaceFloats = kWarps * Rows::kVectors * 128;
+  static constexpr bool kKeepsTotal = kHeadDim <= 128;  // registers hold two outputs
 
   QUIRE_DEVICE explicit AttentionBlock(const AttentionParams& p) : Tiles(p) {}
   using Tiles::CopyTile, Tiles::Exists, Tiles::HeadOf, Tiles::IsOfHead, Tiles::Multiplied,
       Tiles::TokenOf, Tiles::Widen, Tiles::group, Tiles::kFactorsAt, Tiles::kFp8, Tiles::kTileBytes,
       Tiles::kTurns, Tiles::params, Tiles::sequence, Tiles::tile;
 
-  QUIRE_DEVICE RowKeys KeysOfRows() const {
-    RowKeys rows;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = 16 * WarpIndex() + Lane() / 4 + 8 * r;
-      const int position = sequence.first_position + tile.first_query + row / group;
-      rows.first[r] = params.window > 0 ? position - params.window + 1 : 0;
-      rows.last[r] = Exists(row) ? position : -1;
-    }
-    return rows;
-  }
+  QUIRE_DEVICE RowKeys KeysOfRows() const { return this->KeysOfWarp(WarpIndex()); }
 
   // Keys of tiles [first, last] from a fresh start.
   QUIRE_DEVICE void RunSpan(int first, int last, const RowKeys& keys, Rows& rows) const {

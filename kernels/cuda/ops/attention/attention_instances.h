@@ -9,12 +9,22 @@ namespace quire::kernels::cuda {
 struct AttentionInstance {
   runtime::KernelHandle kernel;
   uint32_t shared_bytes;
+  int rows = 0;  // of a block, where several may share a tile
 };
 
 template <int kHeadDim, int kWarps, KvType kType>
 AttentionInstance InstanceOf(runtime::KernelHandle kernel) {
   return {kernel, AttentionBlock<kHeadDim, kWarps, kType>::kSharedBytes};
 }
+
+// The two of wide heads: blocks of sixteen rows, and of 64.
+struct WideInstances {
+  AttentionInstance of16;
+  AttentionInstance of64;
+};
+WideInstances WideBf16();
+WideInstances WideF16();
+WideInstances WideFp8();
 
 // By what the pages hold. head_dim: 64, 128 or 256.
 AttentionInstance DecodeBf16(int head_dim);

@@ -24,10 +24,11 @@ QUIRE_DEVICE void CopyQueryPiece(unsigned char* to, const uint16_t* from, bool t
   }
 }
 
-template <int kHeadDim, int kWarps, KvType kType>
+// kWarps: of sixteen rows each; kColumnWarps: that share such rows.
+template <int kHeadDim, int kWarps, KvType kType, int kColumnWarps = 1>
 struct AttentionQueries {
   using Rows = AttentionRows<kHeadDim, kType>;
-  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kThreads = 32 * kWarps * kColumnWarps;
   static constexpr int kQBytes = 16 * kWarps * Rows::kRowBytes;
 
   const AttentionParams& params;
@@ -38,12 +39,16 @@ struct AttentionQueries {
   int first_key;  // that any of its rows sees
   int last_key;
 
-  QUIRE_DEVICE explicit AttentionQueries(const AttentionParams& p) : params(p) {
+  // `part`: which of the blocks that share the tile.
+  QUIRE_DEVICE explicit AttentionQueries(const AttentionParams& p, int part = 0) : params(p) {
     tile = p.tiles[BlockX()];
     sequence = p.sequences[tile.sequence];
     group = p.heads / p.kv_heads;
     const int fit = 16 * kWarps / group;
-    const int left = sequence.token_count - tile.first_query;
+    const int of_tile = kMostTileRows / group - part * fit;
+    tile.first_query += part * fit;
+    const int of_sequence = sequence.token_count - tile.first_query;
+    const int left = of_sequence < of_tile ? of_sequence : of_tile;
     queries = left < fit ? left : fit;
     const int first_position = sequence.first_position + tile.first_query;
     first_key = p.window > 0 && first_position >= p.window ? first_position - p.window + 1 : 0;
@@ -61,6 +66,19 @@ struct AttentionQueries {
   // Whether a piece of 8 elements belongs to the head; those after it are zeros in shared memory.
   QUIRE_DEVICE bool IsOfHead(int piece) const { return 8 * piece < params.head_dim; }
   QUIRE_DEVICE bool IsSeen(int key) const { return key >= first_key && key <= last_key; }
+
+  // Of the lane's rows among the sixteen of a warp.
+  QUIRE_DEVICE RowKeys KeysOfWarp(int warp) const {
+    RowKeys rows;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = 16 * warp + Lane() / 4 + 8 * r;
+      const int position = sequence.first_position + tile.first_query + row / group;
+      rows.first[r] = params.window > 0 ? position - params.window + 1 : 0;
+      rows.last[r] = Exists(row) ? position : -1;
+    }
+    return rows;
+  }
 
   QUIRE_DEVICE void CopyQueries() const {
 #pragma unroll 1

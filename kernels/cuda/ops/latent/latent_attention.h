@@ -19,10 +19,8 @@ namespace quire::kernels::cuda {
 // scales, `head_dim` is rank + rope_dim; `kv_heads`, `window` and `softcap` are left out.
 struct LatentAttentionParams : AttentionParams {
   int rank = 0;
-  bool half = false;  // out is float16, else bfloat16
-  // Filled in by LaunchLatentAttention.
-  int tile_queries = 1;
-  bool apart = false;
+  bool half = false;     // out is float16, else bfloat16
+  int tile_queries = 1;  // filled in by LaunchLatentAttention
 };
 
 // How a step's tiles are made: `tile_queries` queries of a sequence each. `apart`: each span of

@@ -1,24 +1,22 @@
 // The kernel of attention over latents: the spans that a block runs, and how their results meet.
 #pragma once
 
+#include "kernels/cuda/ops/attention/attention_columns.h"
 #include "kernels/cuda/ops/latent/latent_tile.h"
 #include "kernels/cuda/runtime/kernel_handle.h"
 
 namespace quire::kernels::cuda {
 
 template <int kDim, int kValues, int kRowWarps, int kColumnWarps, KvType kType>
-struct LatentBlock : LatentTile<kDim, kValues, kRowWarps, kColumnWarps, kType> {
+struct LatentBlock : AttentionColumns<LatentTile<kDim, kValues, kRowWarps, kColumnWarps, kType>> {
   using Tile = LatentTile<kDim, kValues, kRowWarps, kColumnWarps, kType>;
+  using Columns = AttentionColumns<Tile>;
+  using Columns::column_warp, Columns::row_warp;
   using Tile::CopyTile, Tile::Factors, Tile::Latents, Tile::PositionOf, Tile::Scores, Tile::kFp8,
       Tile::kRows, Tile::kThreads, Tile::params, Tile::rows, Tile::PlaceOf;
   using typename Tile::Rows;
-  static constexpr int kWorkspaceFloats = kRowWarps * kColumnWarps * Rows::kVectors * 128;
 
-  int row_warp;     // which sixteen rows are this warp's
-  int column_warp;  // and which part of the keys and columns
-
-  QUIRE_DEVICE explicit LatentBlock(const LatentAttentionParams& p)
-      : Tile(p), row_warp(WarpIndex() % kRowWarps), column_warp(WarpIndex() / kRowWarps) {}
+  QUIRE_DEVICE explicit LatentBlock(const LatentAttentionParams& p) : Columns(p) {}
 
   QUIRE_DEVICE RowKeys KeysOfRows() const {
     RowKeys keys;
@@ -52,52 +50,6 @@ struct LatentBlock : LatentTile<kDim, kValues, kRowWarps, kColumnWarps, kType> {
       BlockBarrier();
     }
     sums.FoldSums();
-  }
-
-  // The lane's place in slot `slot` of the workspace, and what it saved there from an octet on.
-  QUIRE_DEVICE float* Workspace(size_t slot) const {
-    return params.workspace + slot * kWorkspaceFloats + WarpIndex() * Rows::kVectors * 128 +
-           Lane() * 4;
-  }
-  QUIRE_DEVICE SavedRows Saved(size_t slot, int octet) const {
-    const float* at = Workspace(slot);
-    return {at + octet * 128, at + Rows::kOctets * 128};
-  }
-
-  QUIRE_DEVICE uint32_t Pack(float a, float b) const {
-    return params.half ? PackFiniteF16(a, b) : PackBf16(a, b);
-  }
-
-  // Divides by the sums; the warp's octets from `first` on go to shared memory, where the queries
-  // were.
-  template <class Octets>
-  QUIRE_DEVICE void Turn(const Octets& sums, int first) const {
-#pragma unroll
-    for (int o = 0; o < Octets::kOctets; ++o) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int row = 16 * row_warp + Lane() / 4 + 8 * r;
-        const int octet = column_warp * Rows::kOctets + first + o;
-        unsigned char* to = SharedMemory() + Rows::Swizzled(row, octet) + Lane() % 4 * 4;
-        *reinterpret_cast<uint32_t*>(to) =
-            Pack(sums.out[o][2 * r] / sums.sum[r],       // NOLINT: each block has a span
-                 sums.out[o][2 * r + 1] / sums.sum[r]);  // NOLINT
-      }
-    }
-  }
-
-  // Merges the spans in slots [first, first + count), some octets at a time.
-  QUIRE_DEVICE void MergeAndTurn(size_t first, int count) const {
-#pragma unroll 1
-    for (int octet = 0; octet < Rows::kOctets; octet += Rows::kMergeOctets) {
-      AttentionSums<Rows::kMergeOctets> some;
-      some.Load(Saved(first, octet));
-#pragma unroll 1
-      for (int span = 1; span < count; ++span) {
-        some.template Merge<false>(Saved(first + span, octet));
-      }
-      Turn(some, octet);
-    }
   }
 
   QUIRE_DEVICE void WriteRows() const {

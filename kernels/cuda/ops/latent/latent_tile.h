@@ -6,14 +6,16 @@
 #pragma once
 
 #include "kernels/cuda/ops/attention/attention_queries.h"
+#include "kernels/cuda/ops/attention/shared_rows.h"
 #include "kernels/cuda/ops/latent/latent_attention.h"
-#include "kernels/cuda/ops/latent/latent_rows.h"
 
 namespace quire::kernels::cuda {
 
-template <int kDim, int kValues, int kRowWarps, int kColumnWarps, KvType kType>
+template <int kDim, int kValues, int kRowWarpCount, int kColumnWarpCount, KvType kType>
 struct LatentTile {
-  using Rows = LatentRows<kDim, kValues, kColumnWarps, kType>;
+  using Rows = SharedRows<kDim, kValues, kColumnWarpCount, kType>;
+  static constexpr int kRowWarps = kRowWarpCount;
+  static constexpr int kColumnWarps = kColumnWarpCount;
   static constexpr bool kFp8 = kType == KvType::kFp8;
   static constexpr int kRows = 16 * kRowWarps;
   static constexpr int kThreads = 32 * kRowWarps * kColumnWarps;
@@ -50,6 +52,9 @@ struct LatentTile {
     return static_cast<size_t>(sequence.first_token + QueryOf(row)) * params.heads + HeadOf(row);
   }
 
+  QUIRE_DEVICE uint32_t Pack(float a, float b) const {
+    return params.half ? PackFiniteF16(a, b) : PackBf16(a, b);
+  }
   QUIRE_DEVICE static unsigned char* Latents() { return SharedMemory() + kTileAt; }
   QUIRE_DEVICE static float* Scores(int row_warp) {
     return Shared<float>(kScoresAt) + row_warp * 16 * Rows::kScoreStride;
@@ -99,7 +104,8 @@ struct LatentTile {
       const bool seen = key <= last_key && element < params.head_dim;
       const int64_t at = seen ? ElementAt(page, key) + element : 0;
       if constexpr (kFp8) {
-        Widen(row, piece, seen ? static_cast<const unsigned char*>(params.keys) + at : nullptr);
+        Rows::Widen(Latents(), row, piece, params.head_dim,
+                    seen ? static_cast<const unsigned char*>(params.keys) + at : nullptr);
       } else {
         AsyncCopy16(Latents() + Rows::Swizzled(row, piece),
                     static_cast<const uint16_t*>(params.keys) + at, seen ? 16 : 0);
@@ -108,24 +114,6 @@ struct LatentTile {
     if constexpr (kFp8) CopyFactors(key_tile);
   }
 
-  // Sixteen codes as two pieces of bfloat16. Of eight lanes that store together four begin with the
-  // piece that falls on the other half of the banks.
-  QUIRE_DEVICE void Widen(int row, int sixteen, const unsigned char* from) const {
-    Vector16 codes{{0, 0, 0, 0}};
-    if (from != nullptr) codes = Load16(from);
-    if (params.head_dim - 16 * sixteen < 16) codes.word[2] = codes.word[3] = 0;
-    Vector16 half[2];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      WidenFp8(codes.word[j], half[j / 2].word[j % 2 * 2], half[j / 2].word[j % 2 * 2 + 1]);
-    }
-    const bool upper_first = (Lane() / 4 % 2 != 0) != (row % 2 != 0);
-    unsigned char* to = Latents();
-    Store16(to + Rows::Swizzled(row, 2 * sixteen + (upper_first ? 1 : 0)),
-            upper_first ? half[1] : half[0]);
-    Store16(to + Rows::Swizzled(row, 2 * sixteen + (upper_first ? 0 : 1)),
-            upper_first ? half[0] : half[1]);
-  }
   QUIRE_DEVICE void CopyFactors(int key_tile) const {
     for (int i = ThreadIndex(); i < kAttentionKeys; i += kThreads) {
       const int key = key_tile * kAttentionKeys + i;

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/device/memory.h"
 #include "kernels/cuda/device/numbers.h"
+#include "kernels/cuda/ops/rows/float_rows.h"
 #include "kernels/sampling/arithmetic.h"
 
 namespace quire::kernels::cuda {
@@ -73,6 +74,21 @@ QUIRE_KERNEL(relu_squared, ActivationParams, kActivationThreads, 1) {
   Run<Activation::kReluSquared>(params);
 }
 
+// A thread makes one vector of 8 elements; lanes meet to load them.
+QUIRE_KERNEL(slice_gate, SliceGateParams, kActivationThreads, 1) {
+  const int vectors = params.width / 8;
+  const int v = BlockY() * kActivationThreads + ThreadIndex();
+  const size_t row = BlockX();
+  Eight y = LoadEight(params.gate + row * params.width, v, vectors);
+  const Eight with = LoadEight(params.with + row * params.with_stride, v, vectors);
+  if (v >= vectors) return;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    y.x[i] = Activate<Activation::kGeluTanhGated>(y.x[i]) * with.x[i] * params.scale;
+  }
+  Store16(params.out + row * params.width + 8 * v, PackBf16(y));
+}
+
 namespace {
 
 runtime::KernelHandle KernelOf(Activation kind) {
@@ -102,6 +118,19 @@ runtime::Error LaunchActivation(runtime::Runtime& runtime, runtime::StreamId str
   const runtime::KernelHandle kernel = KernelOf(params.kind);
   const int pieces = (params.width / 8 + kActivationThreads - 1) / kActivationThreads;
   return runtime.Launch(stream, kernel,
+                        runtime::ShapeOf(static_cast<uint32_t>(params.rows),
+                                         static_cast<uint32_t>(pieces), 0, params));
+}
+
+runtime::Error LaunchSliceGate(runtime::Runtime& runtime, runtime::StreamId stream,
+                               const SliceGateParams& params) {
+  if (params.width <= 0 || params.width % 8 != 0 || params.with_stride % 8 != 0) {
+    return "slice_gate: width " + std::to_string(params.width) + " of rows of " +
+           std::to_string(params.with_stride) + ": multiples of 8 are needed";
+  }
+  if (params.rows <= 0) return {};
+  const int pieces = (params.width / 8 + kActivationThreads - 1) / kActivationThreads;
+  return runtime.Launch(stream, QUIRE_KERNEL_OF(slice_gate, kActivationThreads),
                         runtime::ShapeOf(static_cast<uint32_t>(params.rows),
                                          static_cast<uint32_t>(pieces), 0, params));
 }

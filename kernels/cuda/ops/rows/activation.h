@@ -1,4 +1,5 @@
-// SwiGLU, GeGLU, gpt-oss' clamped gate, ReLU and its square of bfloat16 rows.
+// SwiGLU, GeGLU, gpt-oss' clamped gate, ReLU and its square of bfloat16 rows, and a gate that meets
+// float32.
 #pragma once
 
 #include "kernels/cuda/runtime/runtime.h"
@@ -20,5 +21,19 @@ struct ActivationParams {
 
 runtime::Error LaunchActivation(runtime::Runtime& runtime, runtime::StreamId stream,
                                 const ActivationParams& params);
+
+// out[t] = gelu_tanh(gate[t]) · with[t] · scale, rounded once.
+struct SliceGateParams {
+  const float* gate = nullptr;  // [rows, width]
+  const float* with = nullptr;  // [rows][with_stride], `width` of them
+  uint16_t* out = nullptr;      // bfloat16 [rows, width]
+  int with_stride = 0;          // a multiple of 8, as `width` is
+  int rows = 0;
+  int width = 0;
+  float scale = 1.0f;
+};
+
+runtime::Error LaunchSliceGate(runtime::Runtime& runtime, runtime::StreamId stream,
+                               const SliceGateParams& params);
 
 }  // namespace quire::kernels::cuda

@@ -95,7 +95,8 @@ QUIRE_DEVICE void StoreRow(const RowsOut& out, size_t row, int v, int count, Eig
 #pragma unroll
     for (int i = 0; i < 8; ++i) e.x[i] = e.x[i] * out.scale;
     if (v < count) Store16(out.narrow + row + 8 * v, out.half ? PackFiniteF16(e) : PackBf16(e));
-    if (out.float32 == nullptr) return;
+    if (out.float32 != nullptr) StoreEight(out.float32 + row, v, count, e);
+    return;
   }
   if (out.accumulate) {
     const Eight there = LoadEight(out.float32 + row, v, count);

@@ -175,7 +175,7 @@ TEST(CudaMoeWeights, WhatHasNoKernelIsRefused) {
                 return std::holds_alternative<MoeOp>(op);
               });
               ops.insert(at, norm);
-            }).find("only a product may read what a gated norm makes; use --device cpu"),
+            }).find("only a product may read what is gated; use --device cpu"),
             std::string::npos);
   EXPECT_NE(error([](auto& tiny, MoeOp&) {
               for (Op& op : tiny.program.ops) {

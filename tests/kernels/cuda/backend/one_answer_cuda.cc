@@ -8,7 +8,7 @@ namespace quire::golden {
 // The seed's few requests find all, some and nothing of their prompts in the prefix cache.
 OneAnswerSetup MakeOneAnswerSetup() {
   return {.families = {"gemma3-pattern", "llama3-gqa8-bias", "gpt-oss", "deepseek-v2-lite",
-                       "qwen35", "lfm2"},
+                       "qwen35", "lfm2", "gemma4-e"},
           .requests = 12,
           .seed = 13,
           .least_found = 1,

@@ -21,6 +21,9 @@ constexpr double kToleranceOfLongRope = 2e-2;  // its factor of cosines makes sc
 // A hybrid in float32, whose weights alone lose 1.9 % when they are rounded: a state carries what
 // was lost from token to token.
 constexpr double kToleranceOfFloat32Hybrid = 2.5e-2;
+// Norms of their own make queries and keys large, and no factor makes their scores smaller: what
+// rounding changes in them is large, too. The reference's own bfloat16 run loses twice as much.
+constexpr double kToleranceOfGemma4 = 2.5e-2;
 constexpr double kShareOfReferencesOwn = 1.5;
 // A router turns small differences of its rows into large ones of weights, and of two nearly equal
 // experts it takes one or the other. So a mixture is held to kTolerance with routers that weigh all
@@ -31,6 +34,7 @@ constexpr double kToleranceBesideMixtures = 1.6e-2;  // of latents or states, wh
 double ToleranceOf(const std::string& name) {
   if (name.find("longrope") != std::string::npos) return kToleranceOfLongRope;
   if (name == "qwen35-text") return kToleranceOfFloat32Hybrid;
+  if (name.find("gemma4") != std::string::npos) return kToleranceOfGemma4;
   return kTolerance;
 }
 
@@ -128,7 +132,7 @@ TEST_P(CudaParityTest, LosesWhatBfloat16Loses) {
   Loss alike;
   Compare(*model_, golden_.tokens, alike);
   const bool plain = !model_->program.latents && model_->program.states.empty();
-  EXPECT_LE(alike.whole, plain ? kTolerance : kToleranceBesideMixtures);
+  EXPECT_LE(alike.whole, plain ? ToleranceOf(GetParam()) : kToleranceBesideMixtures);
 }
 
 // Full, sliding and grouped attention, norms of heads, norms of both sides, mixtures with shared
@@ -151,13 +155,6 @@ TEST_P(CudaChunksTest, ChangeNoBit) {
 
 std::string NameOf(const testing::TestParamInfo<std::string>& info) { return TestName(info.param); }
 
-// Computed on the CPU alone so far: layers whose heads differ.
-bool IsRefused(const std::string& name) {
-  const char* const kRefused[] = {"gemma4"};
-  return std::ranges::any_of(
-      kRefused, [&name](const char* one) { return name.find(one) != std::string::npos; });
-}
-
 // Part of these heads turns, 12 elements, which no kernel here cuts; the other's reference is of a
 // context that the driver's own does not choose.
 bool IsLeftOut(const std::string& name) {
@@ -167,26 +164,7 @@ bool IsLeftOut(const std::string& name) {
 std::vector<std::string> DeviceFixtures() {
   std::vector<std::string> names = Fixtures();
   names.erase(std::remove_if(names.begin(), names.end(), IsLeftOut), names.end());
-  names.erase(std::remove_if(names.begin(), names.end(), IsRefused), names.end());
   return names;
-}
-
-// The refusal is one line that says what to do.
-TEST(CudaParity, RefusesByNameWhatItHasNoKernelFor) {
-  int refused = 0;
-  for (const std::string& name : Fixtures()) {
-    if (!IsRefused(name)) continue;
-    const std::unique_ptr<model::Model> model = OpenFixture(name);
-    ASSERT_NE(model, nullptr);
-    std::string error;
-    DriverOptions options;
-    options.make_backend = MakeDeviceBackend;
-    EXPECT_EQ(Driver::Make(*model, options, error), nullptr) << name;
-    EXPECT_NE(error.find("no kernel on this device yet; use --device cpu"), std::string::npos)
-        << error;
-    ++refused;
-  }
-  EXPECT_GE(refused, 6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaParityTest, testing::ValuesIn(DeviceFixtures()), NameOf);
@@ -194,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaChunksTest,
                          testing::Values("mistral-window", "gemma3-pattern", "opt-pre-norm",
                                          "qwen2-moe", "gguf-gpt-oss", "glm4-moe", "lfm2",
                                          "qwen35-text", "nemotron-h", "deepseek-v2-lite",
-                                         "qwen3-next"),
+                                         "qwen3-next", "gemma4", "gemma4-e"),
                          NameOf);
 
 }  // namespace

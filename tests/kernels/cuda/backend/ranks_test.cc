@@ -81,7 +81,8 @@ TEST_P(CudaRanksTest, AFailedCollectiveEndsTheStep) {
 INSTANTIATE_TEST_SUITE_P(Models, CudaRanksTest,
                          testing::Values("llama3-sharded-gqa4", "gemma3-pattern", "opt-untied",
                                          "qwen3-moe", "gpt-oss-mxfp4", "lfm2", "qwen35",
-                                         "nemotron-h", "olmo2", "cohere-norms"),
+                                         "nemotron-h", "olmo2", "cohere-norms", "gemma4",
+                                         "gemma4-e"),
                          [](const testing::TestParamInfo<const char*>& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

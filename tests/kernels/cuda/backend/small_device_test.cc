@@ -18,7 +18,7 @@ std::unique_ptr<kernels::Backend> MakeSmallBackend() {
 
 TEST(CudaSmallDeviceTest, EveryFamilyHasTheBitsOfALargeOne) {
   for (const char* name : {"llama3-gqa8-bias", "mistral-window", "qwen2-untied", "qwen3-tied-gqa8",
-                           "gemma3-pattern", "gguf-llama-all-types", "opt-pre-norm"}) {
+                           "gemma3-pattern", "gemma4", "gguf-llama-all-types", "opt-pre-norm"}) {
     SCOPED_TRACE(name);
     const auto model = OpenFixture(name);
     ASSERT_NE(model, nullptr);

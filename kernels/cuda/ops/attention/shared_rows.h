@@ -1,17 +1,18 @@
-// One warp's part of sixteen rows of attention over latents: some keys' scores, and some columns of
-// the output.
+// One warp's part of sixteen rows that several warps share: some keys' scores, and some columns of
+// the output. Attention over latents and over wide heads is made of it.
 //
-// Rows of shared memory hold kDim elements, permuted as attention's are. A warp of kColumnWarps
-// scores its keys of the tile; all of them read all scores, weigh them alike, and add up values,
-// each its own columns.
+// Rows of shared memory hold kDim elements, of which the first kValues are a value, permuted as
+// AttentionRows' are. A warp of kColumnWarps scores its keys of the tile; all of them read all
+// scores, weigh them alike, and add up values, each its own columns.
 #pragma once
 
 #include "kernels/cuda/ops/attention/attention_tile.h"
+#include "kernels/cuda/ops/fp8.h"
 
 namespace quire::kernels::cuda {
 
 template <int kDim, int kValues, int kColumnWarps, KvType kType>
-struct LatentRows : AttentionRows<kValues / kColumnWarps, kType> {
+struct SharedRows : AttentionRows<kValues / kColumnWarps, kType> {
   using Base = AttentionRows<kValues / kColumnWarps, kType>;
   using Base::kOctets;
   static constexpr int kPieces = kDim / 8;
@@ -24,12 +25,31 @@ struct LatentRows : AttentionRows<kValues / kColumnWarps, kType> {
     return row * kRowBytes + (piece ^ (row & 7)) * 16;
   }
 
+  // Sixteen codes of a row of head_dim, or zeros, as two pieces of bfloat16. Of eight lanes that
+  // store together four begin with the piece that falls on the other half of the banks.
+  QUIRE_DEVICE static void Widen(unsigned char* tile, int row, int sixteen, int head_dim,
+                                 const unsigned char* from) {
+    Vector16 codes{{0, 0, 0, 0}};
+    if (from != nullptr) codes = Load16(from);
+    if (head_dim - 16 * sixteen < 16) codes.word[2] = codes.word[3] = 0;
+    Vector16 half[2];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      WidenFp8(codes.word[j], half[j / 2].word[j % 2 * 2], half[j / 2].word[j % 2 * 2 + 1]);
+    }
+    const bool upper_first = (Lane() / 4 % 2 != 0) != (row % 2 != 0);
+    Store16(tile + Swizzled(row, 2 * sixteen + (upper_first ? 1 : 0)),
+            upper_first ? half[1] : half[0]);
+    Store16(tile + Swizzled(row, 2 * sixteen + (upper_first ? 0 : 1)),
+            upper_first ? half[0] : half[1]);
+  }
+
   // The scores of keys 8 · first … of the tile, in the order of attention, to `scores`, [16][keys].
-  QUIRE_DEVICE static void Scores(const unsigned char* q, const unsigned char* latents, int first,
+  QUIRE_DEVICE static void Scores(const unsigned char* q, const unsigned char* keys, int first,
                                   float* scores) {
     const int lane = Lane();
     float score[kKeyOctets][4];
-    ScoreKeys<LatentRows>(q, latents, first, score);
+    ScoreKeys<SharedRows>(q, keys, first, score);
 #pragma unroll
     for (int o = 0; o < kKeyOctets; ++o) {
 #pragma unroll
@@ -57,10 +77,10 @@ struct LatentRows : AttentionRows<kValues / kColumnWarps, kType> {
   }
 
   // out += weights · the columns of the tile from octet `first` on.
-  QUIRE_DEVICE void AddValues(const unsigned char* latents, int first, const float* factors,
+  QUIRE_DEVICE void AddValues(const unsigned char* keys, int first, const float* factors,
                               const float (&weight)[8][4]) {
-    Base::AddValuesAt(factors, weight, [latents, first](int key, int octet) {
-      return latents + Swizzled(key, first + octet);
+    Base::AddValuesAt(factors, weight, [keys, first](int key, int octet) {
+      return keys + Swizzled(key, first + octet);
     });
   }
 };
