@@ -64,7 +64,11 @@ struct HeadLanes {
   QUIRE_DEVICE static Part Angles(const float* from, int half) {
     Part e;
 #pragma unroll
-    for (int p = 0; p < kEights; ++p) e.of[p] = LoadAngles(from, 8 * EightOf(p), half);
+    for (int p = 0; p < kEights; ++p) {
+      // Where all of a wide head turns, a lane's eights are pairs.
+      const bool has_it = p > 0 && half == 8 * kLanes;
+      e.of[p] = has_it ? e.of[0] : LoadAngles(from, 8 * EightOf(p), half);
+    }
     return e;
   }
 
