@@ -1,7 +1,7 @@
 // Tokens per second of one model on 1, 2, … tensor-parallel CPU ranks that share the same threads:
 // what cutting a model costs where it buys no memory bandwidth. One line of JSON.
 //
-//   rank_bench --model=PATH --ranks=2 --threads=2
+//   rank_bench --model=PATH --ranks=2 --threads=2 --whole-experts=1
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -30,6 +30,7 @@ struct Options {
   int32_t ranks = 1;
   int32_t threads = 2;  // of all ranks together
   int32_t repeats = 3;
+  int32_t whole_experts = 0;  // 1: ranks divide experts, not the width of each
 };
 
 struct OneRank {
@@ -43,7 +44,8 @@ class Ranks {
  public:
   bool Load(model::Model& model, const Options& options, std::string& error) {
     for (int rank = 0; rank < options.ranks; ++rank) {
-      auto program = model.BuildRank({rank, options.ranks});
+      auto program = model.BuildRank({rank, options.ranks, /*adapters=*/false,
+                                      options.whole_experts != 0 && options.ranks > 1});
       if (!program.ok()) {
         error = StatusMessage(program.status());
         return false;
@@ -169,7 +171,8 @@ int Main(const std::vector<std::string>& args) {
                   {{"model", &options.model},
                    {"ranks", &options.ranks},
                    {"threads", &options.threads},
-                   {"repeats", &options.repeats}})) {
+                   {"repeats", &options.repeats},
+                   {"whole-experts", &options.whole_experts}})) {
     return 2;
   }
   auto model = model::LoadModel(options.model, {.with_text = false});
@@ -185,6 +188,7 @@ int Main(const std::vector<std::string>& args) {
   }
   json::Object out = Measure(ranks, options);
   out["ranks"] = options.ranks;
+  out["whole experts"] = options.whole_experts;
   out["threads"] = options.threads;
   out["weights of a rank MB"] = ranks.MegabytesOfRank();
   if (ranks.failed()) return 1;

@@ -373,16 +373,32 @@ def bench_first_minutes(args):
     record("first_minutes", body)
 
 
-def bench_ranks(args):
-    """Tokens/s of Gemma 3 270M on 1 and on 2 CPU ranks that share the same two threads, one after the other in each cycle."""
-    runs = [[last_json([BIN / "rank_bench", f"--model={gemma()}", f"--ranks={ranks}", "--threads=2"]) for ranks in (1, 2)]
-            for _ in range(args.cycles)]
+def compare_ranks(cycles, model, forms):
+    """Tokens/s of two forms, {name: flags of rank_bench}, one after the other in each cycle, on the same two threads."""
+    runs = [[last_json([BIN / "rank_bench", f"--model={model}", "--threads=2", *flags]) for flags in forms.values()]
+            for _ in range(cycles)]
     table = {}
-    for name in (key for key in runs[0][0] if "tokens/s" in key):
-        table[name] = {"1 rank": spread([one[name] for one, _ in runs]), "2 ranks": spread([two[name] for _, two in runs]),
-                       "ratio": spread([two[name] / one[name] for one, two in runs])}
-        print(f'{name}: {table[name]["1 rank"]["median"]:.1f} on one rank, {table[name]["2 ranks"]["median"]:.1f} on two', flush=True)
-    record("ranks", {"model": "gemma3-270m", "threads": 2, "results": table})
+    for key in (key for key in runs[0][0] if "tokens/s" in key):
+        table[key] = {name: spread([run[i][key] for run in runs]) for i, name in enumerate(forms)}
+        table[key]["ratio"] = spread([second[key] / first[key] for first, second in runs])
+        print(f"{key}: " + ", ".join(f'{table[key][name]["median"]:.1f} on {name}' for name in forms), flush=True)
+    table["weights of a rank MB"] = {name: round(run["weights of a rank MB"], 1) for name, run in zip(forms, runs[0])}
+    return table
+
+
+def bench_ranks(args):
+    """Tokens/s of Gemma 3 270M on 1 and on 2 CPU ranks; and of a mixture whose experts have three blocks of 256 on 2 ranks,
+    cut along the width of each expert and by whole experts."""
+    import cpu
+    dense = compare_ranks(args.cycles, gemma(), {"1 rank": ["--ranks=1"], "2 ranks": ["--ranks=2"]})
+    mixture = cpu.MODELS / "qwen3-30b-a3b-8-layers-q4_k" / "model.gguf"
+    if not mixture.exists():
+        subprocess.run([BIN / "quire", "make-weights", "--dtype=q4_k", "--layers=8", "--vocabulary=32000", "Qwen3-30B-A3B",
+                        mixture.parent], check=True)
+    cut = {"width of each cut": ["--ranks=2"], "whole experts": ["--ranks=2", "--whole-experts=1"]}
+    experts = compare_ranks(args.cycles, mixture, cut)
+    record("ranks", {"model": "gemma3-270m", "threads": 2, "results": dense,
+                     "experts of Qwen3-30B-A3B's shape, 8 layers, Q4_K, 2 ranks": experts})
 
 
 def bench_collectives(args):

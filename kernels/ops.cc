@@ -124,7 +124,11 @@ class OpChecker {
   }
   void operator()(const MoeOp& op) {
     const int width = Width(op.in);
-    const auto count = static_cast<int64_t>(op.experts.size());
+    const auto count = int64_t{op.ExpertCount()};
+    const auto own = static_cast<int64_t>(op.experts.size());
+    if (own < 1 || op.first_expert < 0 || op.first_expert + own > count) {
+      return Complain("experts that the router does not know");
+    }
     Same(Width(op.out), width, "width of in and out");
     Rows(op.in, false);
     Rows(op.out, false);

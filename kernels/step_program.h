@@ -25,9 +25,9 @@
 #include "kernels/kv_layout.h"
 #include "kernels/latent_ops.h"
 #include "kernels/lora_ops.h"
+#include "kernels/moe_op.h"
 #include "kernels/program_ids.h"
 #include "kernels/recurrent_ops.h"
-#include "kernels/routing_rule.h"
 #include "kernels/tensor.h"
 #include "kernels/vocabulary_slice.h"
 
@@ -120,29 +120,6 @@ struct SampleOp {
 // Sums a buffer over the tensor-parallel ranks, in the order of ranks; nothing with one rank.
 struct AllReduceOp {
   BufferId buffer = kNoId;
-};
-
-// A mixture of experts: router · in gives each token one logit per expert, `rule` chooses experts
-// and weighs them, and y = Σ weight_e · (down_e · act(gate_up_e · in)) in the order of choice; then
-// out = y, or out += y. Routing is computed in float32 and depends on the token's row alone.
-struct MoeOp {
-  // The two matrices of one expert; the first holds rows [gate; up], or those of up alone where the
-  // activation is not gated.
-  struct Expert {
-    WeightId gate_up = kNoId, down = kNoId;
-    WeightId gate_up_bias = kNoId, down_bias = kNoId;
-  };
-  WeightId router = kNoId;          // [experts, width], floats
-  WeightId router_bias = kNoId;     // [experts]: added to logits
-  WeightId selection_bias = kNoId;  // [experts]: added to scores for the choice alone
-  WeightId expert_scales = kNoId;   // [experts]: times the weights of those that are chosen
-  RoutingRule rule;
-  std::vector<Expert> experts;
-  LinearOp::Activation activation = LinearOp::Activation::kSiluGated;
-  bool accumulate = false;
-  BufferId in = kNoId;
-  BufferId router_in = kNoId;  // what the router reads in the stead of `in`
-  BufferId out = kNoId;
 };
 
 using Op = std::variant<EmbedOp, NormOp, LinearOp, RopeAppendOp, AttentionOp, GatherRowsOp,

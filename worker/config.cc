@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "common/config/common_flags.h"
 #include "common/host_port.h"
 #include "common/text/builtin_templates.h"
 #include "common/wire/sampling.h"
@@ -12,6 +11,7 @@
 #include "worker/device/device_request.h"
 #include "worker/device/linked_device.h"
 #include "worker/draft/speculation.h"
+#include "worker/network_flags.h"
 
 namespace quire {
 namespace {
@@ -202,6 +202,9 @@ void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
                       "to four times the memory, with the same results; otherwise they stay as "
                       "they are.",
               .target = &c.dequantize_weights});
+}
+
+void AddRankFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Add({.name = "tensor-parallel-size",
               .help = "Ranks that share the model: query heads must divide among them, and heads "
                       "of keys and values among them or they among those.",
@@ -209,6 +212,12 @@ void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
               .also = {&c.gpu.ranks},
               .min = 1,
               .max = kernels::kMaxRanks});
+  schema.Add({.name = "enable-expert-parallel",
+              .help = "Ranks divide the experts of a mixture among them, instead of the width of "
+                      "each expert. Needed where the width of quantised experts has too few "
+                      "blocks for all ranks; faster where its blocks do not divide evenly. "
+                      "Another numerics class.",
+              .target = &c.enable_expert_parallel});
   schema.Add({.name = "rank-backend",
               .help = "What a rank on the CPU is: a thread of the worker, or a process of its own, "
                       "whose death costs no more than a restart of the ranks.",
@@ -220,6 +229,9 @@ void AddComputeFlags(config::Schema& schema, WorkerConfig& c) {
               .target = config::InMicros(&c.ranks.step_timeout_us),
               .min = 100,
               .max = 3600e3});
+}
+
+void AddHostFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Add({.name = "max-memory",
               .help = "Memory of the machine that the worker plans for, at most: quire serve deals "
                       "it out among models.",
@@ -252,88 +264,6 @@ void AddPlanFlags(config::Schema& schema, WorkerConfig& c) {
               .min = 0,
               .max = static_cast<double>(int64_t{1} << 50),
               .default_text = "measured here"});
-}
-
-void AddTlsFlags(config::Schema& schema, WorkerConfig& c) {
-  config::AddCertificateFlags(schema,
-                              "routers, whose subject alternative name is what they ask for "
-                              "(--worker-tls-name); with --tls-key-file and --tls-ca-file, all "
-                              "read again when they change.",
-                              c.tls_cert_file, c.tls_key_file);
-  schema.Add({.name = "tls-ca-file",
-              .help = "PEM file with the authorities whose certificates routers must show: two "
-                      "while one takes over from the other.",
-              .target = &c.tls_ca_file,
-              .value_name = "FILE"});
-  schema.Add(
-      {.name = "tls-router-name",
-       .help =
-           "Subject alternative name, DNS or URI, that a router's certificate has and others of "
-           "the same authorities lack; the worker refuses certificates without it.",
-       .target = &c.tls_router_names,
-       .value_name = "NAME"});
-}
-
-void AddNetworkFlags(config::Schema& schema, WorkerConfig& c) {
-  schema.Group("Network");
-  schema.Add({.name = "listen",
-              .help = "Address for routers; port 0 lets the system choose.",
-              .target = &c.listen,
-              .value_name = "HOST:PORT"});
-  schema.Add({.name = "worker-id",
-              .help = "Name under which routers know this worker, unlike any other's and the same "
-                      "after a restart, so that its share of prompts stays its own.",
-              .target = &c.worker_id,
-              .value_name = "NAME",
-              .default_text = "the machine's name, in a pod the pod's, and the port"});
-  schema.Add({.name = "max-unsent-events",
-              .help =
-                  "Events of cached blocks that may wait for a router that reads slowly; beyond "
-                  "them the router asks for a snapshot.",
-              .target = &c.max_unsent_events,
-              .min = 64,
-              .max = 1 << 24});
-  schema.Add({.name = "http-port",
-              .help = "Port for probes and metrics on the same host; 0 lets the system choose.",
-              .target = &c.http_port,
-              .min = 0,
-              .max = 65535});
-  schema.Add(
-      {.name = "insecure",
-       .help = "Listen off loopback without TLS: whoever reaches the port can use the model.",
-       .target = &c.insecure});
-  AddTlsFlags(schema, c);
-  schema.Add({.name = "drain-timeout",
-              .help = "Time for running requests to end after SIGTERM; then routers carry them on "
-                      "at other workers.",
-              .target = &c.drain_timeout,
-              .min = 0,
-              .max = 24 * 3600e3});
-  schema.Add({.name = "drain-hard-limit",
-              .help = "Time after SIGTERM in which requests that have nowhere to go run on; then "
-                      "the worker ends them and asks their clients to come back.",
-              .target = &c.drain_hard_limit,
-              .min = -1,
-              .max = 48 * 3600e3,
-              .default_text = "--drain-timeout and 30s"});
-  schema.Add({.name = "slow-client-timeout",
-              .help = "Time after which a request whose client takes no tokens is ended.",
-              .target = config::InMicros(&c.engine.slow_client_timeout_us),
-              .min = 100,
-              .max = 24 * 3600e3});
-  schema.Add({.name = "watchdog-grace",
-              .help = "Time for a step over its limit to end after all; then the stacks have been "
-                      "logged and the worker exits. 0 lets it stay.",
-              .target = config::InMicros(&c.watchdog.grace),
-              .min = 0,
-              .max = 24 * 3600e3});
-  config::AddReadyFlag(schema, c.ready_fd);
-  config::AddCoreDumpsFlag(schema, c.core_dumps);
-  schema.Group("Log");
-  config::AddRequestLogFlag(schema, "attempt that has ended: its tokens, end and phases",
-                            c.request_log);
-  config::AddTracesFlag(schema, c.otlp_traces_endpoint);
-  config::AddLogFlags(schema, c.log_level, c.log_format);
 }
 
 }  // namespace
@@ -370,6 +300,8 @@ config::Schema MakeWorkerSchema(WorkerConfig& config) {
   AddAdapterFlags(schema, config);
   AddDeviceFlags(schema, config);
   AddComputeFlags(schema, config);
+  AddRankFlags(schema, config);
+  AddHostFlags(schema, config);
   AddConstraintFlags(schema, config);
   AddNetworkFlags(schema, config);
   AddPlanFlags(schema, config);
@@ -379,6 +311,11 @@ config::Schema MakeWorkerSchema(WorkerConfig& config) {
 namespace {
 
 absl::Status CheckDevice(const WorkerConfig& c) {
+  if (c.enable_expert_parallel && c.tensor_parallel_size == 1) {
+    return InvalidArgument(
+        "--enable-expert-parallel: divides experts among ranks, and --tensor-parallel-size is 1; "
+        "set that above 1, or leave this out");
+  }
   if (FindLinkedDevice(c.device) == nullptr) {
     const absl::StatusOr<DeviceRequest> device = ParseDevice(c.device);
     if (!device.ok()) return device.status();

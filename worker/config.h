@@ -58,6 +58,7 @@ struct WorkerConfig {
 
   std::string device = "auto";
   int32_t tensor_parallel_size = 1;
+  bool enable_expert_parallel = false;
   std::string rank_backend = "thread";
   int32_t workers_on_host = 1;
   config::Bytes max_memory{0};  // 0: the memory of this machine

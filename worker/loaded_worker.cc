@@ -145,8 +145,7 @@ absl::Status WorkerLoader::Steps::OpenModel() {
 absl::Status WorkerLoader::Steps::CutModel() {
   const int ranks = config_.tensor_parallel_size;
   if (ranks > 1) {
-    QUIRE_ASSIGN_OR_RETURN(worker_->model->program,
-                           worker_->model->BuildRank({0, ranks, MaxLoras(config_) > 0}));
+    QUIRE_ASSIGN_OR_RETURN(worker_->model->program, worker_->model->BuildRank(RankOf(config_, 0)));
   }
   worker_->model->program.dequantize_weights = config_.dequantize_weights;
   worker_->model->program.round_activations = config_.cpu.activation_dtype == "w8a8";

@@ -77,7 +77,7 @@ StepWeights WeightsOfStep(const kernels::StepProgram& program, int64_t weight_by
       for (const auto& expert : moe->experts)
         own += bytes_of(expert.gate_up) + bytes_of(expert.down);
       experts += own;
-      chosen += own * moe->rule.chosen / static_cast<double>(moe->experts.size());
+      chosen += own * moe->rule.chosen / static_cast<double>(moe->ExpertCount());
     }
     const auto* embed = std::get_if<kernels::EmbedOp>(&op);
     if (embed == nullptr) continue;

@@ -145,11 +145,21 @@ std::string NumericsId(const WorkerConfig& config, const kernels::Backend& backe
                        kernels::KvType kv, const model::Model& model) {
   std::string id = backend.NumericsClass(model.program) + "/kv-" + kernels::KvTypeName(kv) +
                    "/tp-" + std::to_string(config.tensor_parallel_size);
+  if (RankOf(config, 0).whole_experts) id += "/experts";
   if (const auto type = model.memory->converted_to()) {
     id += std::string("/weights-") + kernels::DTypeName(*type);
   }
   id += IsBatchInvariant(config) ? "/batch-invariant" : kBatchVariant;
   return id;
+}
+
+model::Rank RankOf(const WorkerConfig& config, int rank) {
+  model::Rank of;
+  of.rank = rank;
+  of.ranks = config.tensor_parallel_size;
+  of.adapters = MaxLoras(config) > 0;
+  of.whole_experts = config.enable_expert_parallel && of.ranks > 1;
+  return of;
 }
 
 std::string RankIdentity(const std::string& model_id, const std::string& numerics_id) {
@@ -186,7 +196,7 @@ RankBuilder MakeRankBuilder(const WorkerConfig& config) {
     load.float_type = FloatTypeOf(config);
     load.max_model_len = config.max_model_len;
     load.skipped_layers = config.skipped_layers;
-    load.rank = {setup.rank, setup.size, MaxLoras(config) > 0};
+    load.rank = RankOf(config, setup.rank);
     // Text is for routers: the engine has read it once to identify the model.
     load.with_text = false;
     load.text_digest = setup.text_digest;

@@ -43,8 +43,11 @@ kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
 // The type to which --dtype converts weights; auto converts none.
 std::optional<kernels::DType> FloatTypeOf(const WorkerConfig& config);
 
-// Everything that changes bits: device kind, kernel revision and class, types, ranks, batch
-// invariance.
+// How the settings cut the model, for one of its ranks.
+model::Rank RankOf(const WorkerConfig& config, int rank);
+
+// Everything that changes bits: device kind, kernel revision and class, types, ranks and what they
+// divide, batch invariance.
 std::string NumericsId(const WorkerConfig& config, const kernels::Backend& backend,
                        kernels::KvType kv, const model::Model& model);
 // The values that ranks must agree on.

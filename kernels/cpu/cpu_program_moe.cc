@@ -49,7 +49,7 @@ void CpuProgram::Route(const MoeOp& op, int begin, int tokens) {
   job.bias = Vector(op.router_bias);
   job.selection_bias = Vector(op.selection_bias);
   job.expert_scales = Vector(op.expert_scales);
-  job.experts = static_cast<int>(op.experts.size());
+  job.experts = op.ExpertCount();
   job.rule = op.rule;
   job.scores = moe_.scores;
   job.chosen = moe_.chosen;
@@ -58,7 +58,7 @@ void CpuProgram::Route(const MoeOp& op, int begin, int tokens) {
         [&](int from, int to, int) { kernels_.router_logits(job, from, to); });
   Share(tokens, kLeastMoeTokens,
         [&](int from, int to, int) { kernels_.choose_experts(job, from, to); });
-  moe_.SortByExpert(tokens, op.rule.chosen, job.experts);
+  moe_.SortByExpert(tokens, op.rule.chosen, op.first_expert, static_cast<int>(op.experts.size()));
 }
 
 void CpuProgram::RunMoeSlice(const MoeOp& op, int begin, int tokens) {
@@ -66,7 +66,7 @@ void CpuProgram::RunMoeSlice(const MoeOp& op, int begin, int tokens) {
   const int width = buffer_infos_[op.in].width;
   const float* in = BufferData(op.in) + begin * Stride(op.in);
   const int64_t row_stride = BufferStride(width);
-  Share(tokens * op.rule.chosen, kLeastMoeTokens, [&](int from, int to, int) {
+  Share(moe_.first_row.back(), kLeastMoeTokens, [&](int from, int to, int) {
     for (int row = from; row < to; ++row) {
       std::memcpy(moe_.rows + row * row_stride, in + moe_.token_of[row] * Stride(op.in),
                   static_cast<size_t>(width) * 4);

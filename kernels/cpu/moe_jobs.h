@@ -30,7 +30,7 @@ inline int64_t ScoreStride(int64_t experts) { return (experts + 15) / 16 * 16; }
 struct CombineJob {
   const float* results = nullptr;
   int64_t results_stride = 0;
-  const int32_t* row_of = nullptr;  // [tokens, chosen]
+  const int32_t* row_of = nullptr;  // [tokens, chosen]; −1: another rank adds it
   const float* weights = nullptr;   // likewise
   int chosen = 0;
   int width = 0;

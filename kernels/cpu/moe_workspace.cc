@@ -37,7 +37,7 @@ Needs NeedsOf(const StepProgram& program, int max_tokens, bool rounds) {
   for (const Op& op : program.ops) {
     const auto* moe = std::get_if<MoeOp>(&op);
     if (moe == nullptr) continue;
-    const auto experts = static_cast<int64_t>(moe->experts.size());
+    const int64_t experts = moe->ExpertCount();
     const int64_t width = program.buffers[moe->in].width;
     const int64_t inner = program.weights[moe->experts.front().down].cols;
     const int64_t rows = tokens * moe->rule.chosen;
@@ -89,14 +89,19 @@ void MoeWorkspace::Poison() {
   std::memset(memory_.data(), 0xff, static_cast<size_t>(memory_.size()));
 }
 
-void MoeWorkspace::SortByExpert(int tokens, int per_token, int experts) {
+void MoeWorkspace::SortByExpert(int tokens, int per_token, int first, int experts) {
   const int count = tokens * per_token;
+  const auto is_own = [&](int i) { return chosen[i] >= first && chosen[i] < first + experts; };
   first_row.assign(static_cast<size_t>(experts) + 1, 0);
-  for (int i = 0; i < count; ++i) ++first_row[static_cast<size_t>(chosen[i]) + 1];
+  for (int i = 0; i < count; ++i) {
+    if (is_own(i)) ++first_row[static_cast<size_t>(chosen[i] - first) + 1];
+  }
   for (size_t e = 1; e < first_row.size(); ++e) first_row[e] += first_row[e - 1];
   next_row.assign(first_row.begin(), first_row.end() - 1);
   for (int i = 0; i < count; ++i) {
-    const int row = next_row[static_cast<size_t>(chosen[i])]++;
+    row_of[i] = -1;
+    if (!is_own(i)) continue;
+    const int row = next_row[static_cast<size_t>(chosen[i] - first)]++;
     row_of[i] = row;
     token_of[row] = i / per_token;
   }

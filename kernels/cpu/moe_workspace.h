@@ -27,14 +27,15 @@ class MoeWorkspace {
   int64_t Bytes() const { return memory_.size(); }
   void Poison();
 
-  // Fills row_of, token_of and first_row from the first tokens · chosen entries of `chosen`: rows
-  // by expert, those of one expert in the order of tokens.
-  void SortByExpert(int tokens, int per_token, int experts);
+  // Fills row_of, token_of and first_row from the first tokens · per_token entries of `chosen`:
+  // rows by expert from `first` on, those of one expert in the order of tokens. Other ranks'
+  // experts have none.
+  void SortByExpert(int tokens, int per_token, int first, int experts);
 
   float* scores = nullptr;      // RouteJob::scores
   int32_t* chosen = nullptr;    // RouteJob::chosen
   float* weights = nullptr;     // RouteJob::weights
-  int32_t* row_of = nullptr;    // by (token, choice): its row among all experts' rows
+  int32_t* row_of = nullptr;    // by (token, choice): its row among all experts' rows, or −1
   int32_t* token_of = nullptr;  // by row
   float* rows = nullptr;        // what experts read, later what they make, by row
   float* inner = nullptr;       // between their two products, by row

@@ -163,6 +163,7 @@ void CombineExperts(const CombineJob& job, int token_begin, int token_end) {
       const int left = job.width - i;
       auto sum = V::Zero();
       for (int e = 0; e < job.chosen; ++e) {
+        if (row_of[e] < 0) continue;
         const float* from = job.results + row_of[e] * job.results_stride + i;
         sum = V::Fma(V::Set(weights[e]), LoadUpTo<V>(from, left), sum);
       }

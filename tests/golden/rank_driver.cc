@@ -45,7 +45,7 @@ std::unique_ptr<RankDriver> RankDriver::Make(model::Model& model, const Options&
   std::unique_ptr<RankDriver> driver(new RankDriver);
   for (int rank = 0; rank < options.ranks; ++rank) {
     absl::StatusOr<kernels::StepProgram> program =
-        model.BuildRank({rank, options.ranks, options.max_loras > 0});
+        model.BuildRank({rank, options.ranks, options.max_loras > 0, options.whole_experts});
     if (!program.ok()) {
       error = StatusMessage(program.status());
       return nullptr;

@@ -28,6 +28,7 @@ class RankDriver {
     int max_positions = 128;
     // Makes a rank's device; empty: a CPU's.
     std::function<std::unique_ptr<kernels::Backend>()> make_backend = nullptr;
+    bool whole_experts = false;
     int max_loras = 0;
     int max_lora_rank = 0;
     // Puts adapters into a rank's slots once it is loaded.

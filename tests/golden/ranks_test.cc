@@ -87,6 +87,29 @@ void ExpectParity(const std::vector<Row>& got, const std::vector<Row>& one, doub
   EXPECT_GE(clear * 100, got.size() * 95);
 }
 
+struct Cut {
+  int ranks = 1;
+  bool whole_experts = false;
+};
+
+// All by which the model can be cut.
+std::vector<Cut> CutsOf(model::Model& model) {
+  std::vector<Cut> cuts;
+  for (const int ranks : {2, 4, 8}) {
+    if (ranks > model.config.heads) continue;
+    for (const bool whole_experts : {false, true}) {
+      if (whole_experts && model.config.experts.count < ranks) continue;
+      // Blocks of quantised weights may be in the way: ShapesThatDoNotDivideAreNamed.
+      // So may key heads of recurrent layers be.
+      const bool may_not = model.files->is_gguf() || model.config.recurrent.Exists();
+      const model::Rank first{0, ranks, false, whole_experts};
+      if (may_not && !model.BuildRank(first).ok()) continue;
+      cuts.push_back({ranks, whole_experts});
+    }
+  }
+  return cuts;
+}
+
 class RanksTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(RanksTest, ComputeWhatOneDoesInAnyBatch) {
@@ -98,14 +121,11 @@ TEST_P(RanksTest, ComputeWhatOneDoesInAnyBatch) {
   const auto one = Drive(*model, {});
   ASSERT_NE(one, nullptr);
   const std::vector<Row> wanted = one->Step({{0, 0, tokens}});
-  for (const int ranks : {2, 4, 8}) {
-    if (ranks > model->config.heads) continue;
-    // Blocks of quantised weights may be in the way: ShapesThatDoNotDivideAreNamed.
-    // So may key heads of recurrent layers be.
-    const bool may_not = model->files->is_gguf() || model->config.recurrent.Exists();
-    if (may_not && !model->BuildRank({0, ranks}).ok()) continue;
-    SCOPED_TRACE(testing::Message() << ranks << " ranks");
-    const auto driver = Drive(*model, {.ranks = ranks, .threads = 2, .sequences = 2});
+  for (const auto& [ranks, whole_experts] : CutsOf(*model)) {
+    SCOPED_TRACE(testing::Message() << ranks << " ranks, whole experts " << whole_experts);
+    RankDriver::Options options{.ranks = ranks, .threads = 2, .sequences = 2};
+    options.whole_experts = whole_experts;
+    const auto driver = Drive(*model, options);
     ASSERT_NE(driver, nullptr);
     const std::vector<Row> whole = driver->Step({{0, 0, tokens}});
     const bool long_sums = model->config.recurrent.kind == load::RecurrentConfig::Kind::kGatedDelta;
@@ -122,7 +142,8 @@ TEST_P(RanksTest, ComputeWhatOneDoesInAnyBatch) {
     }
     ExpectSameBits(chunked, whole);
     // Another run, the end token by token, with another number of threads.
-    const auto again = Drive(*model, {.ranks = ranks, .threads = 1});
+    options.threads = options.sequences = 1;
+    const auto again = Drive(*model, options);
     const size_t prompt = tokens.size() - 6;
     std::vector<Row> decoded = again->Step({{0, 0, std::span(tokens).first(prompt)}});
     for (size_t i = prompt; i < tokens.size(); ++i) {
@@ -146,6 +167,44 @@ TEST(Ranks, CutQuantisedModelsBetweenBlocks) {
     ASSERT_NE(model, nullptr);
     EXPECT_TRUE(model->BuildRank({1, 2}).ok()) << name;
   }
+}
+
+// A block of 32 is all the width that an expert has, or it does not divide into blocks.
+TEST(Ranks, DivideExpertsWhoseWidthTheyCannotDivide) {
+  const std::unique_ptr<model::Model> model = Open("gguf-gemma4-moe");
+  ASSERT_NE(model, nullptr);
+  const auto cut = model->BuildRank({0, 2});
+  ASSERT_FALSE(cut.ok());
+  EXPECT_NE(StatusMessage(cut.status()).find(", or --enable-expert-parallel"), std::string::npos)
+      << cut.status();
+  // Five of them: the first rank has three.
+  for (const int rank : {0, 1}) {
+    const auto program = model->BuildRank({rank, 2, false, true});
+    ASSERT_TRUE(program.ok()) << program.status();
+    for (const kernels::Op& op : program->ops) {
+      const auto* moe = std::get_if<kernels::MoeOp>(&op);
+      if (moe == nullptr) continue;
+      EXPECT_EQ(moe->experts.size(), rank == 0 ? 3u : 2u);
+      EXPECT_EQ(moe->first_expert, rank == 0 ? 0 : 3);
+      EXPECT_EQ(moe->ExpertCount(), 5);
+    }
+  }
+}
+
+TEST(Ranks, WholeExpertsThatDoNotSufficeAreNamed) {
+  const auto moe = Open("gemma4-moe");
+  const auto dense = Open("llama-tied-mha");
+  ASSERT_TRUE(moe != nullptr && dense != nullptr);
+  const auto none = dense->BuildRank({0, 2, false, true});
+  EXPECT_NE(StatusMessage(none.status())
+                .find("has no experts for ranks to divide; leave out "
+                      "--enable-expert-parallel"),
+            std::string::npos)
+      << none.status();
+  const auto many = moe->BuildRank({0, 8, false, true});
+  ASSERT_FALSE(many.ok());
+  EXPECT_NE(StatusMessage(many.status()).find("; use --tensor-parallel-size 1"), std::string::npos)
+      << many.status();
 }
 
 // What cannot be cut is refused in one line with what was found and what works.

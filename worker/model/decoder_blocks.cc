@@ -230,7 +230,9 @@ kernels::MoeOp::Expert AddExpert(ProgramBuilder& builder, const MlpParts& parts,
   if (place.expert == kNoExpert || !builder.config().experts.biases) return expert;
   expert.gate_up_bias = builder.ExpertBias({gate, up}, place);
   // The sum over ranks adds it once.
-  if (builder.shard().first()) expert.down_bias = builder.ExpertBias({{parts.down, hidden}}, place);
+  const Shard& shard = builder.shard();
+  if (shard.first() || shard.HasWholeExperts(builder.config().experts.count))
+    expert.down_bias = builder.ExpertBias({{parts.down, hidden}}, place);
   return expert;
 }
 
@@ -299,15 +301,16 @@ void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, B
   builder.AddPartialLinear(down, {.part = Part::kDown, .layer = layer, .there = config.mlp_bias});
 }
 
-std::vector<kernels::MoeOp::Expert> MakeExperts(ProgramBuilder& builder, int layer) {
+void TakeExperts(ProgramBuilder& builder, int layer, kernels::MoeOp& moe) {
   const load::ExpertConfig& experts = builder.config().experts;
   const MlpParts parts = {Part::kExpertGate, Part::kExpertUp, Part::kExpertDown, experts.width,
                           builder.shard().expert_inner};
-  std::vector<kernels::MoeOp::Expert> made;
-  for (int expert = 0; expert < experts.count; ++expert) {
-    made.push_back(AddExpert(builder, parts, {layer, expert}));
+  const Range own = builder.shard().experts;
+  moe.first_expert = static_cast<int>(own.begin);
+  if (own.count < experts.count) moe.all_experts = experts.count;
+  for (int64_t expert = own.begin; expert < own.begin + own.count; ++expert) {
+    moe.experts.push_back(AddExpert(builder, parts, {layer, static_cast<int>(expert)}));
   }
-  return made;
 }
 
 void AddExperts(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer, BufferId out,
@@ -322,7 +325,7 @@ void AddExperts(ProgramBuilder& builder, const DecoderBuffers& buffers, int laye
   }
   if (experts.selection_bias) moe.selection_bias = builder.SelectionBias(experts.count, layer);
   moe.rule = experts.rule;
-  moe.experts = MakeExperts(builder, layer);
+  TakeExperts(builder, layer, moe);
   moe.activation = ActivationOf(config);
   moe.accumulate = accumulate && shard.first();  // the sum over ranks adds it once
   moe.in = buffers.normed;

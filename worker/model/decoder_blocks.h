@@ -67,8 +67,8 @@ void AddAttention(ProgramBuilder& builder, const DecoderBuffers& buffers,
 void AddMlp(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer,
             kernels::BufferId out, bool accumulate);
 
-// The weights of a layer's experts, in their order.
-std::vector<kernels::MoeOp::Expert> MakeExperts(ProgramBuilder& builder, int layer);
+// Gives `moe` the weights of this rank's experts, in their order.
+void TakeExperts(ProgramBuilder& builder, int layer, kernels::MoeOp& moe);
 
 // out (+)= the experts that a token's router chooses, and a shared one, over `normed`.
 void AddExperts(ProgramBuilder& builder, const DecoderBuffers& buffers, int layer,

@@ -219,7 +219,7 @@ void AddGemmaExperts(ProgramBuilder& builder, const GemmaBuffers& buffers, int l
   moe.expert_scales =
       builder.Vector({{Part::kExpertScales, config.experts.count}}, "weight", layer);
   moe.rule = config.experts.rule;
-  moe.experts = MakeExperts(builder, layer);
+  TakeExperts(builder, layer, moe);
   moe.activation = kernels::LinearOp::Activation::kGeluTanhGated;
   moe.in = shared.normed;
   moe.router_in = buffers.routed;

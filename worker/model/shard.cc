@@ -133,7 +133,7 @@ class Cutter {
   }
 
   // Empty when `ranks` can share the model; otherwise the obstacle.
-  std::string WhyNot(int ranks) const {
+  std::string WhyNot(int ranks, bool whole_experts) const {
     if (config_.heads % ranks != 0) {
       return absl::StrCat(config_.heads, " attention heads do not divide among ", ranks, " ranks");
     }
@@ -154,7 +154,11 @@ class Cutter {
     }
     if (std::string why = WhyNotRecurrent(ranks); !why.empty()) return why;
     for (const InnerWidth* width : {&inner_, &expert_, &shared_}) {
+      if (whole_experts && width == &expert_) continue;
       if (std::string why = width->WhyNot(ranks); !why.empty()) return why;
+    }
+    if (whole_experts && config_.experts.count < ranks) {
+      return absl::StrCat(config_.experts.count, " experts do not suffice for ", ranks, " ranks");
     }
     if (kernels::VocabularyOf(config_.vocab_size, ranks - 1, ranks).count < 1) {
       return absl::StrCat("a vocabulary of ", config_.vocab_size,
@@ -164,10 +168,10 @@ class Cutter {
   }
 
   // "1, 2 or 4"
-  std::string CountsThatWork() const {
+  std::string CountsThatWork(bool whole_experts) const {
     std::vector<std::string> counts;
     for (int ranks = 1; ranks <= kernels::kMaxRanks && counts.size() < kMostNamed; ++ranks) {
-      if (WhyNot(ranks).empty()) counts.push_back(absl::StrCat(ranks));
+      if (WhyNot(ranks, whole_experts).empty()) counts.push_back(absl::StrCat(ranks));
     }
     const std::string last = counts.back();
     counts.pop_back();
@@ -200,7 +204,15 @@ class Cutter {
     shard.key_heads = even(config_.recurrent.key_heads);
     shard.value_heads = even(config_.recurrent.value_heads);
     shard.inner = inner_.Cut(at);
+    shard.experts = {0, config_.experts.count};
     shard.expert_inner = expert_.Cut(at);
+    if (at.whole_experts) {
+      const auto border = [&](int64_t rank) {
+        return (config_.experts.count * rank + at.ranks - 1) / at.ranks;
+      };
+      shard.experts = {border(at.rank), border(at.rank + 1) - border(at.rank)};
+      shard.expert_inner = {0, config_.experts.width};
+    }
     shard.shared_inner = shared_.Cut(at);
     const kernels::VocabularySlice ids =
         kernels::VocabularyOf(config_.vocab_size, at.rank, at.ranks);
@@ -256,11 +268,20 @@ absl::StatusOr<Shard> CutModel(const TensorNaming& naming, const load::ModelConf
   QUIRE_CHECK(rank.ranks >= 1 && rank.rank >= 0 && rank.rank < rank.ranks);
   const Cutter cutter(naming, config, files);
   if (rank.ranks == 1) return cutter.Cut(rank);
-  std::string why = cutter.WhyNot(rank.ranks);
+  if (rank.whole_experts && config.experts.count == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(files.path(),
+                     ": has no experts for ranks to divide; leave out "
+                     "--enable-expert-parallel"));
+  }
+  std::string why = cutter.WhyNot(rank.ranks, rank.whole_experts);
   if (rank.ranks > kernels::kMaxRanks) why = absl::StrCat(rank.ranks, " are too many ranks");
   if (why.empty()) return cutter.Cut(rank);
+  const bool whole = !rank.whole_experts && config.experts.count > 0 &&
+                     cutter.WhyNot(rank.ranks, /*whole_experts=*/true).empty();
   return absl::InvalidArgumentError(absl::StrCat(
-      files.path(), ": ", why, "; use --tensor-parallel-size ", cutter.CountsThatWork()));
+      files.path(), ": ", why, "; use --tensor-parallel-size ",
+      cutter.CountsThatWork(rank.whole_experts), whole ? ", or --enable-expert-parallel" : ""));
 }
 
 }  // namespace quire::model

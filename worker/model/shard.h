@@ -22,7 +22,8 @@ namespace quire::model {
 struct Rank {
   int rank = 0;
   int ranks = 1;
-  bool adapters = false;  // its products have ops of adapters behind them
+  bool adapters = false;       // its products have ops of adapters behind them
+  bool whole_experts = false;  // ranks divide the experts of a layer, not the width of each
   // Ascending: the program shows the residual stream that enters these layers, one beside the other
   // (StepProgram::features); the number of layers stands for what leaves the last one.
   std::vector<int> features = {};
@@ -48,6 +49,7 @@ struct Shard {
   Range wide_inner;    // and of an mlp of twice the width
   Range inner;         // rows of gate and up, columns of down
   Range expert_inner;  // the same of every expert
+  Range experts;       // of a layer's mixture
   Range shared_inner;  // and of a layer's shared one
   Range vocabulary;    // rows of the embedding and of the head
   // Of recurrent layers: channels of a short convolution; heads of the gated delta rule.
@@ -57,6 +59,7 @@ struct Shard {
   std::vector<int> features;  // as in Rank
 
   bool first() const { return rank == 0; }
+  bool HasWholeExperts(int count) const { return experts.count < count; }
 };
 
 // Needs: query heads that divide among the ranks, and heads of keys and values that divide among

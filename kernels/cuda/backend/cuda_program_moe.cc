@@ -88,8 +88,8 @@ runtime::Error MultiplyExperts(runtime::Runtime& runtime, runtime::StreamId stre
 void CudaProgram::Do(const MoeStep& step) {
   for (int begin = 0; begin < step_.shape.tokens && error_.empty(); begin += kMoeTokens) {
     const int tokens = std::min(kMoeTokens, step_.shape.tokens - begin);
-    const int experts = static_cast<int>(step.op.experts.size());
-    RunMixture(step.op, begin, tokens, ExpertTileRows(tokens * step.op.rule.chosen, experts));
+    RunMixture(step.op, begin, tokens,
+               ExpertTileRows(tokens * step.op.rule.chosen, step.op.ExpertCount()));
   }
 }
 
@@ -98,8 +98,7 @@ void CudaProgram::RunMixture(const MoeOp& op, int begin, int tokens, int tile_ro
   const ExpertWeights up = {weights_.At(first.gate_up), weights_.At(first.gate_up_bias)};
   const ExpertWeights down = {weights_.At(first.down), weights_.At(first.down_bias)};
   const int width = lowered_.buffers[static_cast<size_t>(op.in)].width;
-  const MoeShape shape{static_cast<int>(op.experts.size()), op.rule.chosen, width, up.weight.rows,
-                       down.weight.cols};
+  const MoeShape shape{op.ExpertCount(), op.rule.chosen, width, up.weight.rows, down.weight.cols};
   const MoeSlice slice(shape, moe_, tokens, tile_rows);
   const int64_t first_element = int64_t{begin} * width;
 
@@ -112,6 +111,7 @@ void CudaProgram::RunMixture(const MoeOp& op, int begin, int tokens, int tile_ro
   route.tokens = tokens;
   route.width = width;
   route.experts = shape.experts;
+  route.own = {op.first_expert, static_cast<int>(op.experts.size())};
   route.tile_rows = tile_rows;
   route.rule = op.rule;
   route.logits = slice.logits();
@@ -147,6 +147,8 @@ void CudaProgram::RunMixture(const MoeOp& op, int begin, int tokens, int tile_ro
   sum.rows = reinterpret_cast<const float*>(slice.rows());
   sum.weights = slice.weights();
   sum.out = Floats(op.out) + first_element;
+  if (op.all_experts > 0) sum.experts = slice.chosen();
+  sum.own = route.own;
   sum.tokens = tokens;
   sum.chosen = op.rule.chosen;
   sum.width = width;

@@ -48,7 +48,7 @@ void PlanMoe(const StepProgram& program, const DeviceProgram& lowered,
     if (moe == nullptr) continue;
     const int tokens = std::min(options.max_tokens, kMoeTokens);
     const MoeOp::Expert& expert = moe->op.experts.front();
-    const MoeShape shape{static_cast<int>(moe->op.experts.size()), moe->op.rule.chosen,
+    const MoeShape shape{moe->op.ExpertCount(), moe->op.rule.chosen,
                          lowered.buffers[moe->op.in].width,
                          static_cast<int>(program.weights[expert.gate_up].rows),
                          static_cast<int>(program.weights[expert.down].cols)};

@@ -169,6 +169,10 @@ TEST(WorkerConfig, ErrorsNameTheFlagAndAValueThatWorks) {
   EXPECT_EQ(CheckError({"--model=m", "--block-size=48"}),
             "--block-size: must be 16, 32 or 64, is 48");
   EXPECT_EQ(CheckError({"--model=m", "--tensor-parallel-size=2", "--rank-backend=process"}), "");
+  EXPECT_EQ(CheckError({"--model=m", "--tensor-parallel-size=2", "--enable-expert-parallel"}), "");
+  EXPECT_EQ(CheckError({"--model=m", "--enable-expert-parallel"}),
+            "--enable-expert-parallel: divides experts among ranks, and --tensor-parallel-size is "
+            "1; set that above 1, or leave this out");
   EXPECT_EQ(CheckError({"--model=m", "--tensor-parallel-size=65"}),
             "--tensor-parallel-size: must be in [1, 64], is 65");
   EXPECT_EQ(CheckError({"--model=m", "--rank-backend=fork"}),

@@ -8,11 +8,12 @@
 namespace quire::kernels::cuda {
 
 // qkv: float32 [tokens][stride], heads in the order q, k, v. q is normalised (as `norm` says, when
-// q_norm is given), rotated, multiplied by its growth and rounded to bfloat16; k likewise, without
-// growth, into its page; v into its page as it is, or with `v_norm` normalised without a weight.
-// Pages get both rounded once to their type; those of fp8 codes and scales as kernels/kv_fp8.h has
-// them. Angles: for position p, cosines at [2 · half · p + i] and sines at [2 · half · p + half +
-// i] of the pair (i, i + half), half = rotary_dim / 2; elements behind rotary_dim stay.
+// q_norm is given), rotated, multiplied by its growth and rounded to bfloat16. k likewise, without
+// growth, goes into its page; v goes into its page as it is, or with `v_norm` normalised without a
+// weight. Pages get both rounded once to their type; those of fp8 codes and scales as
+// kernels/kv_fp8.h has them. Angles: for position p, cosines at [2 · half · p + i] and sines at [2
+// · half · p + half + i] of the pair (i, i + half), half = rotary_dim / 2; elements behind
+// rotary_dim stay.
 struct RopeAppendParams {
   const float* qkv = nullptr;
   uint16_t* q = nullptr;  // [tokens][heads · head_dim]

@@ -1,8 +1,8 @@
 // One warp's part of sixteen rows that several warps share: some keys' scores, and some columns of
 // the output. Attention over latents and over wide heads is made of it.
 //
-// Rows of shared memory hold kDim elements, of which the first kValues are a value, permuted as
-// AttentionRows' are. A warp of kColumnWarps scores its keys of the tile; all of them read all
+// Rows of shared memory hold kDim elements, permuted as AttentionRows' are; the first kValues are a
+// value. A warp of kColumnWarps scores its keys of the tile; all of them read all
 // scores, weigh them alike, and add up values, each its own columns.
 #pragma once
 

@@ -15,10 +15,15 @@ QUIRE_KERNEL(combine_experts, CombineParams, kCombineThreads, 1) {
   if (v >= params.width / 4) return;
   const size_t token = BlockX();
   const float* weights = params.weights + token * params.chosen;
+  const bool all = params.experts == nullptr;
   const float* from = params.rows + token * params.chosen * params.width + 4 * v;
   float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 8
   for (int i = 0; i < params.chosen; ++i) {
+    if (!all) {
+      const int own = params.experts[token * params.chosen + i] - params.own.first;
+      if (own < 0 || own >= params.own.count) continue;
+    }
     const Vector16 row = Load16(from + static_cast<size_t>(i) * params.width);
     const float weight = weights[i];
 #pragma unroll

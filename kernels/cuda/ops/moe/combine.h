@@ -1,7 +1,7 @@
 // The weighted sum of what a token's experts made of it.
 #pragma once
 
-#include "kernels/cuda/runtime/runtime.h"
+#include "kernels/cuda/ops/moe/route.h"
 
 namespace quire::kernels::cuda {
 
@@ -12,6 +12,10 @@ struct CombineParams {
   const float* weights = nullptr;  // [tokens, chosen]
   float* out = nullptr;            // [tokens, width]
   int tokens = 0;
+  // [tokens, chosen], or null: all rows are there. Those of experts that are not `own` are not
+  // read.
+  const int32_t* experts = nullptr;
+  ExpertRange own;
   int chosen = 0;
   int width = 0;  // a multiple of 8
   bool accumulate = false;

@@ -56,10 +56,16 @@ runtime::Error LaunchRoute(runtime::Runtime& runtime, runtime::StreamId stream,
            std::to_string(params.experts) + " experts: up to " + std::to_string(kMaxChosenExperts) +
            " of up to " + std::to_string(kMaxExperts) + " are served";
   }
+  if (params.own.first < 0 || params.own.count < 0 ||
+      params.own.first + params.own.count > params.experts) {
+    return "route: experts from " + std::to_string(params.own.first) + " on, " +
+           std::to_string(params.own.count) + " of " + std::to_string(params.experts);
+  }
   if (params.tile_rows <= 0) return "route: tiles without rows";
   if (params.tokens <= 0) return {};
   const uint32_t bytes = SharedBytes(params.experts);
-  const RouteKernelParams all{params, static_cast<int>(bytes)};
+  RouteKernelParams all{params, static_cast<int>(bytes)};
+  if (params.own.count == 0) all.route.own = {0, params.experts};
   return runtime.Launch(
       stream, QUIRE_KERNEL_OF(route, kRouteThreads),
       runtime::ShapeOf(static_cast<uint32_t>((params.experts + kRouteExperts - 1) / kRouteExperts),

@@ -5,9 +5,9 @@
 // further arithmetic follows kernels/cpu/routing.h, in float32 and with the same exp, so that the
 // same rows give the bits of the CPU backend. Equal scores go to the lower id, a NaN counts as −∞.
 //
-// A pair is a token and one of its choices: token · chosen + choice. Pairs are sorted by expert,
-// those of one expert in ascending order. A tile is up to `tile_rows` neighbours of one expert:
-// the rows of one block of a product (grouped_product.h).
+// A pair is a token and one of its choices: token · chosen + choice. Pairs of this rank's experts
+// are sorted by expert, those of one expert in ascending order. A tile is up to `tile_rows`
+// neighbours of one expert: the rows of one block of a product (grouped_product.h).
 #pragma once
 
 #include "kernels/cuda/runtime/runtime.h"
@@ -15,9 +15,15 @@
 
 namespace quire::kernels::cuda {
 
+// The experts of one rank; a count of 0: all.
+struct ExpertRange {
+  int first = 0;
+  int count = 0;
+};
+
 struct ExpertTile {
-  int32_t expert = 0;
-  int32_t first = 0;  // of `pairs`
+  int32_t expert = 0;  // of this rank
+  int32_t first = 0;   // of `pairs`
   int32_t rows = 0;
 };
 
@@ -31,6 +37,7 @@ struct RouteParams {
   int tokens = 0;
   int width = 0;  // a multiple of 8
   int experts = 0;
+  ExpertRange own;
   int tile_rows = 0;
   RoutingRule rule;
   float* logits = nullptr;      // [tokens, experts]

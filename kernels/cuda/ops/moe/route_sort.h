@@ -44,6 +44,10 @@ struct RouteSort {
     return x;
   }
 
+  QUIRE_DEVICE bool IsOwn(int expert) const {
+    return expert >= params.own.first && expert < params.own.first + params.own.count;
+  }
+
   // Lanes whose expert is this lane's. All lanes call it.
   QUIRE_DEVICE uint32_t SameExpert(int expert, bool there) const {
     uint32_t same = Ballot(there);
@@ -57,7 +61,8 @@ struct RouteSort {
 
   QUIRE_DEVICE void Count(int begin, int end) const {
     for (int pair = begin + Lane(); pair < end; pair += kWarpSize) {
-      AtomicAdd(PlaceOf(WarpIndex(), params.chosen[pair]), 1u);
+      const int expert = params.chosen[pair];
+      if (IsOwn(expert)) AtomicAdd(PlaceOf(WarpIndex(), expert), 1u);
     }
   }
 
@@ -94,7 +99,8 @@ struct RouteSort {
     ExpertTile* tile = params.tiles + (start >> 32);
     auto first = static_cast<int32_t>(static_cast<uint32_t>(start));
     for (auto left = static_cast<int32_t>(rows); left > 0; left -= params.tile_rows) {
-      *tile++ = {expert, first, left < params.tile_rows ? left : params.tile_rows};
+      *tile++ = {expert - params.own.first, first,
+                 left < params.tile_rows ? left : params.tile_rows};
       first += params.tile_rows;
     }
   }
@@ -102,8 +108,8 @@ struct RouteSort {
   QUIRE_DEVICE void Sort(int begin, int end) const {
     for (int at = begin; at < end; at += kWarpSize) {
       const int pair = at + Lane();
-      const bool there = pair < end;
-      const int expert = there ? params.chosen[pair] : 0;
+      const int expert = pair < end ? params.chosen[pair] : 0;
+      const bool there = pair < end && IsOwn(expert);
       const uint32_t same = SameExpert(expert, there);
       const uint32_t lower = same & ((1u << Lane()) - 1u);
       uint32_t* place = PlaceOf(WarpIndex(), expert);

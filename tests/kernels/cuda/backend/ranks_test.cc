@@ -22,25 +22,31 @@ std::string Folder(const std::string& name) {
   return SourceFolder() + "/tests/golden/models/" + name;
 }
 
-class CudaRanksTest : public testing::TestWithParam<const char*> {
+// A fixture; "whole experts of" it divides experts, not the width of each.
+class CudaRanksTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
+    constexpr std::string_view kWhole = "whole experts of ";
+    std::string name = GetParam();
+    whole_experts_ = name.starts_with(kWhole);
+    if (whole_experts_) name = name.substr(kWhole.size());
     model::LoadOptions load;
     load.with_text = false;
-    auto model = model::LoadModel(Folder(GetParam()), load);
+    auto model = model::LoadModel(Folder(name), load);
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
-    golden_ = ReadGolden(Folder(GetParam()) + "/golden.json");
+    golden_ = ReadGolden(Folder(name) + "/golden.json");
   }
 
   std::unique_ptr<model::Model> model_;
   Golden golden_;
+  bool whole_experts_ = false;
 };
 
 TEST_P(CudaRanksTest, TwoComputeWhatOneDoesInAnyBatch) {
   const std::span<const int32_t> tokens(golden_.tokens.data(), kTokens);
   const auto one = DriveRanks(*model_, 1);
-  const auto two = DriveRanks(*model_, 2);
+  const auto two = DriveRanks(*model_, 2, whole_experts_);
   ASSERT_TRUE(one != nullptr && two != nullptr);
   const std::vector<Row> wanted = one->Step({{0, 0, tokens}});
   const std::vector<Row> whole = two->Step({{0, 0, tokens}});
@@ -68,7 +74,7 @@ TEST_P(CudaRanksTest, TwoComputeWhatOneDoesInAnyBatch) {
 }
 
 TEST_P(CudaRanksTest, AFailedCollectiveEndsTheStep) {
-  const auto two = DriveRanks(*model_, 2);
+  const auto two = DriveRanks(*model_, 2, whole_experts_);
   ASSERT_NE(two, nullptr);
   two->Abort();
   EXPECT_EQ(two->StepOfFailedGroup(std::span(golden_.tokens).first(4)),
@@ -82,10 +88,14 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaRanksTest,
                          testing::Values("llama3-sharded-gqa4", "gemma3-pattern", "opt-untied",
                                          "qwen3-moe", "gpt-oss-mxfp4", "lfm2", "qwen35",
                                          "nemotron-h", "olmo2", "cohere-norms", "gemma4",
-                                         "gemma4-e"),
-                         [](const testing::TestParamInfo<const char*>& info) {
+                                         "gemma4-e", "whole experts of qwen3-moe",
+                                         "whole experts of gpt-oss-mxfp4",
+                                         "whole experts of gemma4-moe",
+                                         "whole experts of mixtral"),
+                         [](const testing::TestParamInfo<std::string>& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
+                           std::replace(name.begin(), name.end(), ' ', '_');
                            return name;
                          });
 

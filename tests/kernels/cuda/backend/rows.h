@@ -93,9 +93,11 @@ inline std::unique_ptr<Driver> DriveCpu(const model::Model& model, DriverOptions
 }
 
 // Ranks with a device each, and room for two sequences.
-inline std::unique_ptr<RankDriver> DriveRanks(model::Model& model, int ranks) {
+inline std::unique_ptr<RankDriver> DriveRanks(model::Model& model, int ranks,
+                                              bool whole_experts = false) {
   RankDriver::Options options;
   options.ranks = ranks;
+  options.whole_experts = whole_experts;
   options.sequences = 2;
   options.make_backend = MakeDeviceBackend;
   std::string error;
