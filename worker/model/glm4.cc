@@ -21,11 +21,22 @@ constexpr TensorName kGlm4Tensors[] = {
 };
 constexpr TensorName kGlm4GgufTensors[] = {{Part::kGate, "ffn_up"}};
 
-}  // namespace
-
 // GLM-4 9B as first published, without norms of what blocks return.
 constexpr TensorName kGlmTensors[] = {{Part::kGate, "mlp.gate_up_proj"},
                                       {Part::kUp, "mlp.gate_up_proj"}};
+// Files of the first checkpoints have q, k and v in one tensor, those of `transformers`' do not.
+constexpr TensorName kGlmGgufTensors[] = {{Part::kQuery, "attn_qkv"}, {Part::kQuery, "attn_q"},
+                                          {Part::kKey, "attn_qkv"},   {Part::kKey, "attn_k"},
+                                          {Part::kValue, "attn_qkv"}, {Part::kValue, "attn_v"},
+                                          {Part::kGate, "ffn_up"}};
+
+void ReadGlmGguf(GgufReader& reader, load::ModelConfig& config) {
+  ReadWindow(reader, config);
+  config.qkv_bias =
+      reader.HasTensor("blk.0.attn_qkv.bias") || reader.HasTensor("blk.0.attn_q.bias");
+}
+
+}  // namespace
 
 extern const Family kGlm{
     .name = "glm",
@@ -37,7 +48,11 @@ extern const Family kGlm{
              .interleaved_rope = true,
              .rope = ReadGlm4Rope,
              .read = ReadGlm4},
-    .tensors = {.own = kGlmTensors},
+    .gguf = {.architecture = "chatglm",
+             .interleaved_rope = true,
+             .partial_rope = true,
+             .read = ReadGlmGguf},
+    .tensors = {.own = kGlmTensors, .own_gguf = kGlmGgufTensors},
 };
 
 extern const Family kGlm4{

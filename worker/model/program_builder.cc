@@ -290,8 +290,13 @@ std::vector<ProgramBuilder::Stack> ProgramBuilder::Unfused(const std::vector<Sta
                                                            const Place& place, bool gguf) const {
   std::vector<Stack> result(of);
   if (IsInputsFirst(place)) return result;
+  // Of the tensor that there is.
   const auto name_of = [&](const Stack& stack) {
-    return TensorNames(naming_, gguf, stack.part, place, "weight");
+    const std::vector<std::string> names = TensorNames(naming_, gguf, stack.part, place, "weight");
+    const auto there = std::ranges::find_if(
+        names, [this](const std::string& name) { return files_.tensors().Find(name) != nullptr; });
+    if (there != names.end()) return *there;
+    return names.empty() ? std::string() : names.front();
   };
   int64_t total = 0;
   for (const Stack& stack : of) {
@@ -356,7 +361,7 @@ WeightId ProgramBuilder::Vector(std::initializer_list<Stack> stacks, std::string
   kernels::Weight weight;
   weight.rows = 1;
   std::vector<WeightSource> sources;
-  for (const Stack& stack : stacks) {
+  for (const Stack& stack : Unfused(stacks, layer, files_.is_gguf())) {
     if (!status_.ok()) return kernels::kNoId;
     const load::Tensor* tensor = Find(stack.part, suffix, layer, {stack.rows});
     if (tensor == nullptr) return kernels::kNoId;

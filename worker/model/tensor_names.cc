@@ -113,13 +113,10 @@ const char* Look(std::span<const TensorName> names, Part part) {
 
 }  // namespace
 
-std::vector<std::string> TensorNames(const TensorNaming& naming, bool gguf, Part part,
-                                     const Place& place, std::string_view suffix) {
-  const char* found = Look(gguf ? naming.own_gguf : naming.own, part);
-  if (found == nullptr) {
-    found = Look(gguf ? std::span<const TensorName>(kGguf) : kHuggingFace, part);
-  }
-  if (found == nullptr) return {};
+namespace {
+
+// A part's name below a layer, or of the whole model.
+std::string NameWithin(const char* found, bool gguf, const Place& place, std::string_view suffix) {
   std::string name = found;
   if (place.expert != kNoExpert) {
     name = absl::StrReplaceAll(name, {{"*", absl::StrCat(place.expert)}});
@@ -129,13 +126,27 @@ std::vector<std::string> TensorNames(const TensorNaming& naming, bool gguf, Part
     name.pop_back();
     end = suffix == "weight" ? "" : absl::StrCat("_", AbslView(suffix));
   }
-  const char* layers = gguf ? "blk." : "layers.";
-  const std::string inner = place.layer == kNoLayer
-                                ? absl::StrCat(name, end)
-                                : absl::StrCat(layers, place.layer, ".", name, end);
+  if (place.layer == kNoLayer) return absl::StrCat(name, end);
+  return absl::StrCat(gguf ? "blk." : "layers.", place.layer, ".", name, end);
+}
+
+}  // namespace
+
+std::vector<std::string> TensorNames(const TensorNaming& naming, bool gguf, Part part,
+                                     const Place& place, std::string_view suffix) {
+  std::vector<std::string> names;
+  for (const TensorName& own : gguf ? naming.own_gguf : std::span<const TensorName>()) {
+    if (own.part == part) names.push_back(NameWithin(own.name, gguf, place, suffix));
+  }
+  if (!names.empty()) return names;
+  const char* found = gguf ? nullptr : Look(naming.own, part);
+  if (found == nullptr) {
+    found = Look(gguf ? std::span<const TensorName>(kGguf) : kHuggingFace, part);
+  }
+  if (found == nullptr) return {};
+  const std::string inner = NameWithin(found, gguf, place, suffix);
   if (gguf) return {inner};
   if (part == Part::kHead) return {inner, absl::StrCat("language_model.", inner)};
-  std::vector<std::string> names;
   for (const char* prefix : naming.prefixes) names.push_back(absl::StrCat(prefix, inner));
   return names;
 }

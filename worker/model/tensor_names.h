@@ -118,7 +118,7 @@ inline constexpr const char* kUsualPrefixes[] = {"model.", "language_model.model
 // one below the other.
 struct TensorNaming {
   std::span<const TensorName> own = {};  // below the prefix and, for parts of a layer, "layers.N."
-  std::span<const TensorName> own_gguf = {};
+  std::span<const TensorName> own_gguf = {};  // several of one part: files have one of them
   // gpt-oss in Hugging Face's format: one tensor for all experts of a layer, the inputs before the
   // outputs, outputs of gate and up in turn.
   bool experts_inputs_first = false;

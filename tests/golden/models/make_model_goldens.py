@@ -360,8 +360,8 @@ CHECKPOINTS = {
                 torch.bfloat16, 1),
     "qwen35-text": (
         model("Qwen3_5ForCausalLM", "qwen3_5_text",
-              **delta(linear_conv_kernel_dim=3, linear_num_value_heads=6,
-                      tie_word_embeddings=True)), torch.float32, 1),
+              **delta(linear_conv_kernel_dim=3, linear_num_value_heads=6, full_attention_interval=2,
+                      tie_word_embeddings=True) | {"num_hidden_layers": 2}), torch.float32, 1),
     "qwen35-moe": (
         qwen35(("Qwen3_5Moe", "qwen3_5_moe"), num_experts=5, num_experts_per_tok=2,
                moe_intermediate_size=32, shared_expert_intermediate_size=24), torch.bfloat16, 1),
@@ -742,9 +742,9 @@ def add_layer(writer, index, config, kinds):
     if convolves:
         matrices = [("shortconv.in_proj", 3 * hidden, hidden), ("shortconv.out_proj", hidden, hidden)]
         writer.add(f"blk.{index}.shortconv.conv.weight", (hidden, config["conv_L_cache"]), TYPES.F32)
-    if family == "phi3":
+    if family in ("phi3", "glm"):
         matrices[:3] = [("attn_qkv", q + 2 * kv, hidden)]
-    if family in ("phi3", "glm4"):
+    if family in ("phi3", "glm", "glm4"):
         matrices += [("ffn_up", 2 * inter, hidden), ("ffn_down", hidden, inter)]
     elif expert_count(config) == 0 or routed_models.is_dense(config, index):
         matrices += [("ffn_gate", inter, hidden), ("ffn_up", inter, hidden), ("ffn_down", hidden, inter)]
@@ -779,6 +779,8 @@ def add_layer(writer, index, config, kinds):
     if family == "gpt_oss":
         writer.add(f"blk.{index}.attn_sinks.weight", (config["num_attention_heads"],), TYPES.F32, 0.0, 1.0)
         writer.add(f"blk.{index}.attn_output.bias", (hidden,), TYPES.F32, 0.0, 0.1)
+    if family == "glm":
+        writer.add(f"blk.{index}.attn_qkv.bias", (q + 2 * kv,), TYPES.F32, 0.0, 0.1)
     if family in ("seed_oss", "qwen2", "qwen2_moe", "glm4", "glm4_moe", "gpt_oss"):
         for name, length in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
             writer.add(f"blk.{index}.{name}.bias", (length,), TYPES.F32, 0.0, 0.1)
@@ -832,7 +834,8 @@ LFM_NAMES = {**NAMES, "attn_norm": "operator_norm", "ffn_norm": "ffn_norm", "att
              "ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2",
              "shortconv.in_proj": "conv.in_proj", "shortconv.conv": "conv.conv",
              "shortconv.out_proj": "conv.out_proj"}
-FAMILY_NAMES = {"lfm2": LFM_NAMES, "seed_oss": {**NAMES, "post_attention_norm": "post_attention_layernorm"}, "olmo3": GEMMA_NAMES, "gemma2": GEMMA_NAMES, "gemma3_text": GEMMA_NAMES, "phi3": PHI_NAMES, "glm4": GLM_NAMES}
+FAMILY_NAMES = {"lfm2": LFM_NAMES, "seed_oss": {**NAMES, "post_attention_norm": "post_attention_layernorm"}, "olmo3": GEMMA_NAMES, "gemma2": GEMMA_NAMES, "gemma3_text": GEMMA_NAMES, "phi3": PHI_NAMES, "glm4": GLM_NAMES,
+                "glm": GLM_NAMES}
 # Families whose rotary rows GGUF reorders.
 REORDERED = ("llama", "granitemoe", "ministral3", "mixtral", "granite", "smollm3")
 EXPERTS = {"ffn_gate_inp": "mlp.gate.weight", "ffn_down_exps": "mlp.experts.down_proj",
@@ -889,6 +892,11 @@ def hugging_face_weights(values, config):
                 continue
             if part in ("ffn_up_exps", "attn_v_b"):
                 continue
+            if config["model_type"] == "glm" and part == "attn_qkv":
+                q, kv = (config[f"num_{kind}_heads"] * config["head_dim"] for kind in ("attention", "key_value"))
+                for own, rows in zip("qkv", numpy.split(value, [q, q + kv])):
+                    result[f"model.layers.{index}.self_attn.{own}_proj.{suffix}"] = rows
+                continue
             if part == "attn_k_b":
                 own, both = routed_models.keys_and_values(values, index)
                 result[f"model.layers.{index}.{own}"] = both
@@ -919,7 +927,7 @@ def hugging_face_weights(values, config):
     return {name: torch.from_numpy(value.copy()) for name, value in result.items()}
 
 
-GGUF_ARCHITECTURES = {**routed_models.ARCHITECTURES, "lfm2": "lfm2", "granitemoe": "granitemoe", "ministral3": "mistral3", "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "olmo3": "olmo2", "olmoe": "olmoe", "gpt_oss": "gpt-oss", "gemma2": "gemma2", "phi3": "phi3", "glm4": "glm4", "granite": "granite",
+GGUF_ARCHITECTURES = {**routed_models.ARCHITECTURES, "lfm2": "lfm2", "granitemoe": "granitemoe", "ministral3": "mistral3", "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "olmo3": "olmo2", "olmoe": "olmoe", "gpt_oss": "gpt-oss", "gemma2": "gemma2", "phi3": "phi3", "glm": "chatglm", "glm4": "glm4", "granite": "granite",
                       "smollm3": "smollm3", "cohere": "command-r", "cohere2": "cohere2",
                       "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3_text": "gemma3"}
 Q = TYPES
@@ -981,6 +989,11 @@ GGUF_MODELS = {
         model("Phi3ForCausalLM", "phi3", num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5,
               head_dim=32, rope_theta=10000.0, partial_rotary_factor=0.75, sliding_window=15, pad_token_id=0,
               tie_word_embeddings=False), [[Q.Q8_0, Q.Q4_0, Q.Q5_0]] * 2, Q.Q8_0),
+    # GLM-4 9B as most files of it hold q, k and v: in one tensor, with one bias.
+    "gguf-glm": (
+        model("GlmForCausalLM", "glm", num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+              rms_norm_eps=1e-5, rope_theta=10000.0, partial_rotary_factor=0.5, attention_bias=True,
+              pad_token_id=0, tie_word_embeddings=False), [[Q.Q8_0, Q.Q5_1]] * 2, Q.Q8_0),
     "gguf-glm4": (
         model("Glm4ForCausalLM", "glm4", num_attention_heads=4, num_key_value_heads=2, head_dim=32,
               rms_norm_eps=1e-5, rope_theta=10000.0, partial_rotary_factor=0.5, attention_bias=True,
