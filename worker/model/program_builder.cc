@@ -300,7 +300,9 @@ std::vector<ProgramBuilder::Stack> ProgramBuilder::Unfused(const std::vector<Sta
   };
   int64_t total = 0;
   for (const Stack& stack : of) {
-    if (of.size() == 1 || name_of(stack) != name_of(of.front())) return result;
+    // Stacks of one part are rows of its tensor already.
+    const bool again = &stack != &of.front() && stack.part == of.front().part;
+    if (of.size() == 1 || again || name_of(stack) != name_of(of.front())) return result;
     total += stack.rows;
   }
   int64_t before = 0;
