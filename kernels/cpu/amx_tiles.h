@@ -111,7 +111,9 @@ bool TilesAgree(const AmxNumbers& numbers) {
     TileUnit<V, Tiles>().Multiply(block);
     block.totals = totals[1];
     MultiplyVectors<V>(block);
-    if (std::memcmp(totals[0], totals[1], sizeof(totals[0])) != 0) return false;
+    const auto* tiles = reinterpret_cast<const std::byte*>(totals[0]);
+    const auto* vectors = reinterpret_cast<const std::byte*>(totals[1]);
+    if (std::memcmp(tiles, vectors, sizeof(totals[0])) != 0) return false;
   }
   return true;
 }

@@ -90,14 +90,13 @@ std::vector<NumaNode> NodesOfPart(const std::vector<NumaNode>& nodes, int part, 
 }
 
 int64_t FirstPiece(int node, int64_t count, const std::vector<NumaNode>& nodes) {
-  if (nodes.empty()) return node * count;
   int64_t before = 0, all = 0;
   for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
     const auto cpus = static_cast<int64_t>(nodes[static_cast<size_t>(i)].cpus.size());
     if (i < node) before += cpus;
     all += cpus;
   }
-  return (before * count + all - 1) / all;
+  return all == 0 ? node * count : (before * count + all - 1) / all;
 }
 
 int NodeOfPiece(int64_t index, int64_t count, const std::vector<NumaNode>& nodes) {
