@@ -278,7 +278,9 @@ void DoubleModel::Apply(const MoeOp& op) {
     const std::vector<double> none;
     const std::vector<double>& bias = op.selection_bias == kNoId ? none : Vector(op.selection_bias);
     for (const auto& [expert, weight] : ChosenExperts(op.rule, logits, bias)) {
-      const MoeOp::Expert& own = op.experts[static_cast<size_t>(expert)];
+      const int place = expert - op.first_expert;
+      if (place < 0 || place >= static_cast<int>(op.experts.size())) continue;  // another rank's
+      const MoeOp::Expert& own = op.experts[static_cast<size_t>(place)];
       std::vector<double> inner = Product(own.gate_up, own.gate_up_bias, x);
       Activate(op.activation, inner);
       const std::vector<double> part = Product(own.down, own.down_bias, inner);

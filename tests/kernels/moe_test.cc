@@ -104,6 +104,28 @@ TEST_P(Mixtures, HasTheSameBitsInAnyCompany) {
   }
 }
 
+// A rank that has some of the experts adds what these make, whatever the other ranks' would.
+TEST_P(Mixtures, SomeOfItsExpertsAgreeWithFloat64) {
+  WeightStore store(34);
+  StepProgram program = Make(store);
+  const int first = GetParam().experts / 3;
+  const int count = (GetParam().experts + 1) / 2;
+  for (Op& op : program.ops) {
+    auto* moe = std::get_if<MoeOp>(&op);
+    if (moe == nullptr) continue;
+    moe->all_experts = static_cast<int>(moe->experts.size());
+    moe->first_expert = first;
+    moe->experts = {moe->experts.begin() + first, moe->experts.begin() + first + count};
+  }
+  ASSERT_EQ(CheckProgram(program), "");
+  const std::vector<int32_t> tokens = RandomTokens(40, 90, 32);
+  const auto wanted = DoubleModel(program).Run(tokens);
+  for (const std::string& isa : AvailableIsas()) {
+    PagedRunner runner(program, {.cpu = {.threads = 2, .isa = isa}});
+    EXPECT_LT(WorstError(runner.Step({{0, 0, tokens}}), wanted), 1e-5) << isa;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Moe, Mixtures, ::testing::ValuesIn(kMixtures),
                          [](const auto& info) { return std::string(info.param.name); });
 
@@ -246,6 +268,11 @@ TEST(Moe, AProgramWhoseMixtureDoesNotAgreeIsNamed) {
   EXPECT_NE(error([](MoeOp& op, StepProgram&) { op.rule.groups = 4; }).find("groups"),
             std::string::npos);
   EXPECT_NE(error([](MoeOp& op, StepProgram&) { op.experts.pop_back(); }).find("router"),
+            std::string::npos);
+  EXPECT_NE(error([](MoeOp& op, StepProgram&) {
+              op.all_experts = 6;
+              op.first_expert = 1;
+            }).find("experts that the router does not know"),
             std::string::npos);
   EXPECT_NE(error([](MoeOp& op, StepProgram&) {
               op.experts[3].down = op.experts[3].gate_up;

@@ -243,6 +243,19 @@ def test_a_mixture_of_experts_serves_the_same_alone_and_together():
             expect(together == alone, f"{together} != {alone}")
             worker.signal(signal.SIGTERM)
             expect(worker.wait() == 0, worker.output())
+        # Each of two ranks has three experts whole: the first token is the same where it is clear.
+        whole = ("--tensor-parallel-size=2", "--enable-expert-parallel", "--rank-backend=process")
+        with serving(*whole, model=folder) as (worker, router):
+            ranks = [ask(router, prompt, 8) for prompt in prompts]
+            together = all_at_once([lambda p=p: ask(router, p, 8) for p in prompts])
+            expect(together == ranks, f"{together} != {ranks}")
+            expect([r[0] for r in ranks] == [a[0] for a in alone], f"{ranks} {alone}")
+        numerics = set()
+        for flags in ([], whole[:1], whole[:2]):
+            code, said = run([WORKER, "--model", folder, *SMALL, "--device=cuda-emulated", "--plan", "--plan-bandwidth=1GB", *flags])
+            expect(code == 0, said)
+            numerics.add(json.loads(said.splitlines()[-1])["numerics"])
+        expect(len(numerics) == 3, f"sums of another order are another class: {numerics}")
         code, said = run([WORKER, "--model", folder, *SMALL, "--device=cuda-emulated", "--plan", "--plan-bandwidth=1GB"])
         plan = json.loads(said.splitlines()[-1])
         # Two matrices of each of six experts in two layers stay as they are; the plan tells them from the rest.

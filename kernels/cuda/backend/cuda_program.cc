@@ -131,14 +131,14 @@ void CudaProgram::WarmUpLargestSum(int tokens) {
 // Of a greedy row and of one that is drawn, over the logits of the runs before: its two ways
 // through memory. And a copy of a page.
 void CudaProgram::WarmUpSamples() {
-  const int32_t nobody = 0;
+  const int32_t token = 0;
   const PageCopy copy{rules_.spare_page, rules_.spare_page + 1};
   for (const float temperature : {0.0f, 1.0f}) {
     SampleRow row;
     row.temperature = temperature;
     StepBatch batch;
     batch.copies = std::span(&copy, 1);
-    batch.sampled_tokens = std::span(&nobody, 1);
+    batch.sampled_tokens = std::span(&token, 1);
     batch.sample_rows = std::span(&row, 1);
     step_ = RunningStep{};
     step_.batch = &batch;

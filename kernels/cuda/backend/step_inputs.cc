@@ -174,10 +174,10 @@ class Filler {
             rules_.spare_page + token / rules_.block_size;
       }
     }
-    const AttentionTile nobody{rules_.slots, 0};
-    while (decode_ < shape_.decode_tiles) AddTile(places_.decode_tiles, decode_++, nobody);
-    while (prefill_ < shape_.prefill_tiles) AddTile(places_.prefill_tiles, prefill_++, nobody);
-    while (full_ < shape_.full_prefill_tiles) AddTile(places_.full_prefill_tiles, full_++, nobody);
+    const AttentionTile padding{rules_.slots, 0};
+    while (decode_ < shape_.decode_tiles) AddTile(places_.decode_tiles, decode_++, padding);
+    while (prefill_ < shape_.prefill_tiles) AddTile(places_.prefill_tiles, prefill_++, padding);
+    while (full_ < shape_.full_prefill_tiles) AddTile(places_.full_prefill_tiles, full_++, padding);
     for (int i = row_; i < shape_.state_rows; ++i) AddStateRun(i, {rules_.slots, 0});
     while (shape_.state_rows + further_runs_ < shape_.state_runs) {
       AddStateRun(shape_.state_rows + further_runs_++, {rules_.slots, 0});

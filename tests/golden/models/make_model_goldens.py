@@ -742,7 +742,8 @@ def add_layer(writer, index, config, kinds):
     if convolves:
         matrices = [("shortconv.in_proj", 3 * hidden, hidden), ("shortconv.out_proj", hidden, hidden)]
         writer.add(f"blk.{index}.shortconv.conv.weight", (hidden, config["conv_L_cache"]), TYPES.F32)
-    if family in ("phi3", "glm"):
+    fused = family == "phi3" or (family == "glm" and index == 0)
+    if fused:
         matrices[:3] = [("attn_qkv", q + 2 * kv, hidden)]
     if family in ("phi3", "glm", "glm4"):
         matrices += [("ffn_up", 2 * inter, hidden), ("ffn_down", hidden, inter)]
@@ -779,9 +780,9 @@ def add_layer(writer, index, config, kinds):
     if family == "gpt_oss":
         writer.add(f"blk.{index}.attn_sinks.weight", (config["num_attention_heads"],), TYPES.F32, 0.0, 1.0)
         writer.add(f"blk.{index}.attn_output.bias", (hidden,), TYPES.F32, 0.0, 0.1)
-    if family == "glm":
+    if family == "glm" and fused:
         writer.add(f"blk.{index}.attn_qkv.bias", (q + 2 * kv,), TYPES.F32, 0.0, 0.1)
-    if family in ("seed_oss", "qwen2", "qwen2_moe", "glm4", "glm4_moe", "gpt_oss"):
+    elif family in ("seed_oss", "qwen2", "qwen2_moe", "glm", "glm4", "glm4_moe", "gpt_oss"):
         for name, length in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
             writer.add(f"blk.{index}.{name}.bias", (length,), TYPES.F32, 0.0, 0.1)
 
@@ -989,7 +990,7 @@ GGUF_MODELS = {
         model("Phi3ForCausalLM", "phi3", num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5,
               head_dim=32, rope_theta=10000.0, partial_rotary_factor=0.75, sliding_window=15, pad_token_id=0,
               tie_word_embeddings=False), [[Q.Q8_0, Q.Q4_0, Q.Q5_0]] * 2, Q.Q8_0),
-    # GLM-4 9B as most files of it hold q, k and v: in one tensor, with one bias.
+    # GLM-4 9B. Files of it have q, k and v in one tensor or in three: the first layer here and the second.
     "gguf-glm": (
         model("GlmForCausalLM", "glm", num_attention_heads=4, num_key_value_heads=2, head_dim=32,
               rms_norm_eps=1e-5, rope_theta=10000.0, partial_rotary_factor=0.5, attention_bias=True,

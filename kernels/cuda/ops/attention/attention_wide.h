@@ -20,8 +20,7 @@ template <int kRowWarpCount, int kColumnWarpCount, KvType kType>
 struct WideTile : AttentionQueries<kWideHeadDim, kRowWarpCount, kType, kColumnWarpCount> {
   using Queries = AttentionQueries<kWideHeadDim, kRowWarpCount, kType, kColumnWarpCount>;
   using Rows = SharedRows<kWideHeadDim, kWideHeadDim, kColumnWarpCount, kType>;
-  using Queries::ElementAt, Queries::IsSeen, Queries::PageOfLane, Queries::kQBytes,
-      Queries::kThreads, Queries::params;
+  using Queries::IsSeen, Queries::kQBytes, Queries::kThreads, Queries::params;
   static constexpr int kRowWarps = kRowWarpCount;
   static constexpr int kColumnWarps = kColumnWarpCount;
   static constexpr bool kFp8 = kType == KvType::kFp8;
@@ -40,30 +39,9 @@ struct WideTile : AttentionQueries<kWideHeadDim, kRowWarpCount, kType, kColumnWa
   QUIRE_DEVICE static float* Factors() { return Shared<float>(kFactorsAt); }
   QUIRE_DEVICE static uint32_t Pack(float a, float b) { return PackBf16(a, b); }
 
-  // The keys or values of one tile; zeros for keys that no row sees, and after the head's end.
   template <bool kValues>
   QUIRE_DEVICE void CopyTile(int key_tile) const {
-    const void* base = kValues ? params.values : params.keys;
-    const uint32_t pages = PageOfLane(key_tile);
-    constexpr int kOfRow = kFp8 ? Rows::kPieces / 2 : Rows::kPieces;
-    static_assert(kAttentionKeys * kOfRow % kThreads == 0);  // lanes meet in each round
-#pragma unroll 1
-    for (int i = ThreadIndex(); i < kAttentionKeys * kOfRow; i += kThreads) {
-      const int row = i / kOfRow;
-      const int piece = i % kOfRow;
-      const int key = key_tile * kAttentionKeys + row;
-      const uint32_t page = Shuffle(pages, row >> params.block_shift);
-      const int element = piece * (kFp8 ? 16 : 8);
-      const bool seen = IsSeen(key) && element < params.head_dim;
-      const int64_t at = seen ? ElementAt(page, key) + element : 0;
-      if constexpr (kFp8) {
-        Rows::Widen(Keys(), row, piece, params.head_dim,
-                    seen ? static_cast<const unsigned char*>(base) + at : nullptr);
-      } else {
-        AsyncCopy16(Keys() + Rows::Swizzled(row, piece), static_cast<const uint16_t*>(base) + at,
-                    seen ? 16 : 0);
-      }
-    }
+    CopySharedTile(*this, kValues ? params.values : params.keys, key_tile, Keys());
     if constexpr (kFp8) CopyFactors<kValues>(key_tile);
   }
   template <bool kValues>

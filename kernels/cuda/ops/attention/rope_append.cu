@@ -66,8 +66,8 @@ struct HeadLanes {
 #pragma unroll
     for (int p = 0; p < kEights; ++p) {
       // Where all of a wide head turns, a lane's eights are pairs.
-      const bool has_it = p > 0 && half == 8 * kLanes;
-      e.of[p] = has_it ? e.of[0] : LoadAngles(from, 8 * EightOf(p), half);
+      const bool same = p > 0 && half == 8 * kLanes;
+      e.of[p] = same ? e.of[0] : LoadAngles(from, 8 * EightOf(p), half);
     }
     return e;
   }

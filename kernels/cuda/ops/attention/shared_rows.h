@@ -2,8 +2,8 @@
 // the output. Attention over latents and over wide heads is made of it.
 //
 // Rows of shared memory hold kDim elements, permuted as AttentionRows' are; the first kValues are a
-// value. A warp of kColumnWarps scores its keys of the tile; all of them read all
-// scores, weigh them alike, and add up values, each its own columns.
+// value. A warp of kColumnWarps scores its keys of the tile; all of them read all scores, weigh
+// them alike, and add up values, each its own columns.
 #pragma once
 
 #include "kernels/cuda/ops/attention/attention_tile.h"
@@ -84,5 +84,34 @@ struct SharedRows : AttentionRows<kValues / kColumnWarps, kType> {
     });
   }
 };
+
+// Copies the rows of one tile from their pages to `to`: keys, values or latents, as `from` says;
+// zeros for keys that no row sees, and after the row's end. Codes of fp8 are widened on their way.
+template <class Tile>
+QUIRE_DEVICE void CopySharedTile(const Tile& tile, const void* from, int key_tile,
+                                 unsigned char* to) {
+  using Rows = typename Tile::Rows;
+  constexpr int kOfRow = Tile::kFp8 ? Rows::kPieces / 2 : Rows::kPieces;
+  static_assert(kAttentionKeys * kOfRow % Tile::kThreads == 0);  // lanes meet in each round
+  const auto& params = tile.params;
+  const uint32_t pages = tile.PageOfLane(key_tile);
+#pragma unroll 1
+  for (int i = ThreadIndex(); i < kAttentionKeys * kOfRow; i += Tile::kThreads) {
+    const int row = i / kOfRow;
+    const int piece = i % kOfRow;
+    const int key = key_tile * kAttentionKeys + row;
+    const uint32_t page = Shuffle(pages, row >> params.block_shift);
+    const int element = piece * (Tile::kFp8 ? 16 : 8);
+    const bool seen = tile.IsSeen(key) && element < params.head_dim;
+    const int64_t at = seen ? tile.ElementAt(page, key) + element : 0;
+    if constexpr (Tile::kFp8) {
+      const auto* codes = static_cast<const unsigned char*>(from) + at;
+      Rows::Widen(to, row, piece, params.head_dim, seen ? codes : nullptr);
+    } else {
+      AsyncCopy16(to + Rows::Swizzled(row, piece), static_cast<const uint16_t*>(from) + at,
+                  seen ? 16 : 0);
+    }
+  }
+}
 
 }  // namespace quire::kernels::cuda

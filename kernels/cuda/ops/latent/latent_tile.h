@@ -89,36 +89,17 @@ struct LatentTile {
     return page * params.page_stride + static_cast<int64_t>(SlotOf(key)) * params.token_stride;
   }
 
-  // One tile of latents; zeros for keys that no row sees, and behind the latent's end.
+  QUIRE_DEVICE bool IsSeen(int key) const { return key <= last_key; }
+
   QUIRE_DEVICE void CopyTile(int key_tile) const {
-    const uint32_t pages = PageOfLane(key_tile);
-    constexpr int kOfRow = kFp8 ? Rows::kPieces / 2 : Rows::kPieces;
-    static_assert(kAttentionKeys * kOfRow % kThreads == 0);  // lanes meet in each round
-#pragma unroll 1
-    for (int i = ThreadIndex(); i < kAttentionKeys * kOfRow; i += kThreads) {
-      const int row = i / kOfRow;
-      const int piece = i % kOfRow;
-      const int key = key_tile * kAttentionKeys + row;
-      const uint32_t page = Shuffle(pages, row >> params.block_shift);
-      const int element = piece * (kFp8 ? 16 : 8);
-      const bool seen = key <= last_key && element < params.head_dim;
-      const int64_t at = seen ? ElementAt(page, key) + element : 0;
-      if constexpr (kFp8) {
-        Rows::Widen(Latents(), row, piece, params.head_dim,
-                    seen ? static_cast<const unsigned char*>(params.keys) + at : nullptr);
-      } else {
-        AsyncCopy16(Latents() + Rows::Swizzled(row, piece),
-                    static_cast<const uint16_t*>(params.keys) + at, seen ? 16 : 0);
-      }
-    }
+    CopySharedTile(*this, params.keys, key_tile, Latents());
     if constexpr (kFp8) CopyFactors(key_tile);
   }
-
   QUIRE_DEVICE void CopyFactors(int key_tile) const {
     for (int i = ThreadIndex(); i < kAttentionKeys; i += kThreads) {
       const int key = key_tile * kAttentionKeys + i;
       float scale = 0.0f;
-      if (key <= last_key) {
+      if (IsSeen(key)) {
         const int32_t page =
             params.block_tables[static_cast<size_t>(tile.sequence) * params.block_table_stride +
                                 (key >> params.block_shift)];
