@@ -90,7 +90,7 @@ def a_prediction_changes_no_answer_and_is_in_the_usage():
         assert told.usage.completion_tokens == plain.usage.completion_tokens
         details = told.usage.completion_tokens_details
         assert 0 < details.accepted_prediction_tokens < told.usage.completion_tokens, details
-    *_, last = client.chat.completions.create(**ask, prediction={"type": "content", "content": text[:30] + " 17 zebras"},
+    *_, last = client.chat.completions.create(**ask, prediction={"type": "content", "content": text[:8] + " 17 zebras"},
                                               stream=True, stream_options={"include_usage": True})
     assert last.usage.completion_tokens_details.rejected_prediction_tokens > 0
     error = refusal(openai.BadRequestError,

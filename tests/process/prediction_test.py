@@ -38,7 +38,7 @@ def test_a_prediction_changes_no_answer_and_the_usage_shows_its_tokens():
             expect(right["usage"]["completion_tokens"] == 60, right["usage"])
             shown = details_of(right)
             expect(30 <= shown["accepted_prediction_tokens"] < 60, shown)
-            wrong = asked(server, **sampling, prediction=predicting(text[:40] + " <|im_end|> 17 zebras"))
+            wrong = asked(server, **sampling, prediction=predicting(text[:8] + " <|im_end|> 17 zebras"))
             expect(text_of(wrong) == text, f"{text_of(wrong)!r} is not {text!r}")
             expect(details_of(wrong)["rejected_prediction_tokens"] > 0, details_of(wrong))
         two = asked(server, temperature=1.0, seed=5, n=2, prediction=predicting(text))

@@ -60,10 +60,15 @@ void Engine::State::ProposeDrafts() {
     double micros = times.row_us + times.context_us * static_cast<double>(choice.tokens.size());
     if (ProposeForced(choice, step, micros) || options.drafter == nullptr) continue;
     micros += options.drafter->TokenMicros();
-    if (choice.draft_tokens == 0) choice.drafted.Begin(draft_start.Chance());
+    const bool begins = choice.draft_tokens == 0;
+    const bool predicted =
+        options.drafter->UsesPredictions() && !choice.request->submit.prediction_ids.empty();
+    // What a client says of its answer is tried once before it is judged.
+    if (begins && !predicted) choice.drafted.Begin(draft_start.Chance());
+    const bool unjudged = learning || (begins && predicted);
     const int64_t outputs = std::min(choice.output_limit, choice.window_end);
     const int64_t most = std::min<int64_t>(options.max_drafts, outputs - choice.OutputsKnown() - 1);
-    int32_t wanted = WorthDrafting(choice.drafted.Chance(), learning ? 0 : micros,
+    int32_t wanted = WorthDrafting(choice.drafted.Chance(), unjudged ? 0 : micros,
                                    static_cast<int32_t>(most), step);
     if (wanted == 0 && ProbePays(choice, step, micros)) wanted = 1;
     if (wanted == 0) continue;
@@ -181,7 +186,7 @@ void Engine::State::NoteDrafts(Choice& choice, size_t drafted, size_t accepted) 
     totals.accepted_forced_tokens += accepted;
     return;
   }
-  if (choice.draft_tokens == 0) {
+  if (choice.draft_tokens == 0 && choice.request->submit.prediction_ids.empty()) {
     draft_start.Add(static_cast<int64_t>(drafted), static_cast<int64_t>(accepted));
   }
   ++totals.draft_rows;
