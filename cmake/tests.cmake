@@ -71,7 +71,7 @@ if(QUIRE_EMULATED_CUDA)
   quire_fake_cublaslt(good)
   quire_fake_cublaslt(old FAKE_CUBLASLT_VERSION=120901)
   quire_fake_cublaslt(lacking FAKE_CUBLASLT_WITHOUT_MATMUL)
-  quire_test(kernels/cuda/backend COMPUTES RELEASE NOT_QUICK MINUTES 3.0 SHARDS 2 DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/engine worker/model
+  quire_test(kernels/cuda/backend COMPUTES RELEASE NOT_QUICK MINUTES 3.0 SHARDS 2 DEPS kernels/cuda/backend kernels/cpu kernels/collectives worker/adapters worker/engine worker/model
              common/json LIBS quire_cuda_ops_plain quire_cuda_timing quire_test_support)
   target_sources(test_kernels_cuda_backend PRIVATE ${CMAKE_SOURCE_DIR}/tests/golden/driver.cc
                  ${CMAKE_SOURCE_DIR}/tests/golden/golden_file.cc

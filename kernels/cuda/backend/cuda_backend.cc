@@ -72,6 +72,9 @@ class CudaBackend final : public Backend {
   int64_t EstimateWeightBytes(const StepProgram& program) const override {
     return PlanWeightBytes(program, Lowered(program));
   }
+  int64_t EstimateAdapterBytes(const StepProgram& program, int rank) const override {
+    return static_cast<int64_t>(PlanAdapters(Lowered(program), rank).slot_bytes);
+  }
   WeightForms FormsOfWeights(const StepProgram& program) const override {
     return PlanWeightForms(program, Lowered(program));
   }

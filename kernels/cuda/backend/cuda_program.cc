@@ -21,6 +21,7 @@ CudaProgram::CudaProgram(const StepProgram& program, DeviceProgram lowered,
       communicator_(program.ranks > 1 ? options.communicator : nullptr),
       pool_(runtime) {
   Check(runtime_.CreateStream(&stream_));
+  if (options.max_loras > 0) adapters_.plan = PlanAdapters(lowered_, options.max_lora_rank);
   const Workspace workspace = PlanWorkspace(program, lowered_, options);
   Check(weights_.Load(program, lowered_, options, runtime_, heap_));
   weight_bytes_ = heap_.bytes();
@@ -82,6 +83,7 @@ void CudaProgram::PrepareSteps(const ProgramOptions& options, const StartOptions
       if (tokens >= options.max_tokens) break;
     }
     WarmUpExperts();
+    WarmUpAdapters();
     if (exchange_ != nullptr) WarmUpLargestSum(options.max_tokens);
     WarmUpSamples();
   }
@@ -197,8 +199,11 @@ void CudaProgram::Reserve(const Workspace& workspace, const ProgramOptions& opti
   moe_.bytes = heap_.New<std::byte>(workspace.moe_bytes);
   moe_.counters = heap_.New<uint32_t>(workspace.moe_counters);
   ReserveHeadTables();
+  adapters_.inner = heap_.New<uint16_t>(static_cast<size_t>(workspace.adapter_bytes) / 2);
   // The spare pages are workspace: no sequence ever has them.
   workspace_bytes_ = heap_.bytes() - weight_bytes_ + workspace.spare_bytes;
+  adapters_.held.resize(static_cast<size_t>(options.max_loras));
+  adapters_.memory = heap_.New<std::byte>(adapters_.held.size() * adapters_.plan.slot_bytes);
   Check(pool_.Reserve(kv_.page_bytes, options.page_count, workspace.spare_bytes / kv_.page_bytes));
   if (!heap_.error().empty() || !error_.empty()) return;
   Check(runtime_.Fill(stream_, product_counters_, 0, 4 * workspace.product_counters));

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/backend/adapter_places.h"
 #include "kernels/cuda/backend/cuda_backend.h"
 #include "kernels/cuda/backend/decode_graphs.h"
 #include "kernels/cuda/backend/device_heap.h"
@@ -52,6 +53,8 @@ class CudaProgram final : public LoadedProgram {
   void Launch(const StepBatch& batch) override { Begin(batch, {}); }
   bool Done() override;
   void Collect(std::span<SampleOutput> outputs) override;
+  std::shared_ptr<const AdapterWeights> PackAdapter(const Adapter& adapter) const override;
+  void SetAdapter(int slot, std::shared_ptr<const AdapterWeights> adapter) override;
   void PoisonPage(int32_t page) override;
   int64_t WeightBytes() const override { return weight_bytes_; }
   int64_t WorkspaceBytes() const override { return workspace_bytes_; }
@@ -77,6 +80,7 @@ class CudaProgram final : public LoadedProgram {
   void WarmUpLargestSum(int tokens);
   void WarmUpSamples();
   void WarmUpExperts();
+  void WarmUpAdapters();
   void Capture(const StepShape& shape);
   // All of them, and the capture under way. Call it before the ranks' group ends: NCCL waits
   // forever for the last graph that holds one of its collectives.
@@ -116,6 +120,7 @@ class CudaProgram final : public LoadedProgram {
   void Do(const SliceGateStep& step);
   void Do(const MoeStep& step);  // cuda_program_moe.cc
   void RunMixture(const MoeOp& op, int begin, int tokens, int tile_rows);
+  void Do(const LoraStep& step);          // adapter_steps.cc
   void Do(const RecurrentStep& step);     // recurrent_steps.cc
   void Do(const LatentAppendStep& step);  // latent_steps.cc
   void Do(const HeadLinearStep& step);
@@ -164,15 +169,7 @@ class CudaProgram final : public LoadedProgram {
   int64_t input_words_ = 0;
   int32_t* tables_ = nullptr;        // [groups][slots][blocks] pages
   int32_t* last_samples_ = nullptr;  // by slot
-  struct Samples {
-    size_t capacity = 0;  // bytes of rows and their lists
-    std::byte* device = nullptr;
-    SampleOutput* outputs = nullptr;  // [max_samples]
-    std::byte* slices = nullptr;      // with several ranks: kept of rows between rounds
-    std::byte* said = nullptr;        // … this rank's messages of a round
-    std::byte* heard = nullptr;       // … those of all, one rank after the other
-  };
-  Samples samples_;
+  SampleMemory samples_;
   std::array<StepFlight, kStepsInFlight> flights_;
   int first_flight_ = 0;  // the oldest in flight
   int in_flight_ = 0;
@@ -185,6 +182,7 @@ class CudaProgram final : public LoadedProgram {
   float* attention_workspace_ = nullptr;
   uint32_t* attention_counters_ = nullptr;
   MoeMemory moe_;
+  AdapterSlots adapters_;
   std::vector<const uint16_t**> head_tables_;  // by HeadLinearStep::table
   int64_t weight_bytes_ = 0;
   int64_t workspace_bytes_ = 0;

@@ -97,7 +97,11 @@ GemmParams CudaProgram::ProductParams(BufferId in, WeightId bias) const {
 
 void CudaProgram::Do(const ActivationStep& step) {
   ActivationParams params;
-  params.in = Rows(step.in);
+  if (lowered_.buffers[step.in].is_float32) {
+    params.floats = Floats(step.in);
+  } else {
+    params.in = Rows(step.in);
+  }
   params.out = Rows(step.out);
   params.rows = RowsOf(step.in);
   params.width = lowered_.buffers[step.out].width;

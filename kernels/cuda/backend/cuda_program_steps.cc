@@ -26,6 +26,9 @@ void CudaProgram::Begin(const StepBatch& batch, std::span<float> logits) {
   step_.flight = &flight;
   step_.logits = logits;
   CopyPages(batch.copies);
+  for (const BatchRow& row : batch.rows) {
+    if (!adapters_.Holds(row.adapter)) Check("a row names an adapter's slot that holds none");
+  }
   const bool work = !batch.tokens.empty() || !batch.table_changes.empty();
   if (work && error_.empty()) RunBatch();
   if (error_.empty()) Check(runtime_.Record(flight.done, stream_));

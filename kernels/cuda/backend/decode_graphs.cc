@@ -19,8 +19,11 @@ std::vector<StepShape> DecodeGraphs::Shapes(int most_rows, int max_spans, const 
   std::vector<StepShape> shapes;
   if (most_rows < 1) return shapes;
   for (const int rows : Ladder(2, most_rows)) {
-    for (const int spans : Ladder(4, max_spans)) {
-      shapes.push_back(ShapeOfBucket(rows, spans, rules));
+    for (const bool adapters : {false, true}) {
+      if (adapters && rules.max_loras == 0) continue;
+      for (const int spans : Ladder(4, max_spans)) {
+        shapes.push_back(ShapeOfBucket(rows, spans, rules, adapters));
+      }
     }
   }
   return shapes;

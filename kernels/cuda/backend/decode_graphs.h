@@ -21,7 +21,8 @@ struct DecodeGraph {
 class DecodeGraphs {
  public:
   // Shapes to be captured: rows 1, 2, 4 … up to `most_rows`, itself included, each with spans 1, 4,
-  // 16 … up to those of the longest context. Rows by rows, spans ascending.
+  // 16 … up to those of the longest context. Rows by rows, spans ascending. Where there may be
+  // adapters, each count of rows once more for steps with some of them, behind those without.
   static std::vector<StepShape> Shapes(int most_rows, int max_spans, const StepRules& rules);
 
   // In the order of Shapes.

@@ -27,7 +27,8 @@ bool FitsHalf(const Weight& weight) {
          });
 }
 
-// Products in the order of the program. What a norm writes in 16 bits nothing else reads.
+// Products in the order of the program. What a norm writes in 16 bits nothing else reads, but what
+// adapters add to a product: their matrices are as its rows are.
 std::vector<Reader> ReadersOf(const DeviceProgram& lowered) {
   std::vector<Reader> readers;
   std::vector<size_t> norm_of(lowered.buffers.size(), kNoNorm);
@@ -103,8 +104,14 @@ void ChooseHalves(const StepProgram& program, DeviceProgram& lowered) {
       changed = true;
     }
   }
+  std::vector<bool> is_half(lowered.buffers.size(), false);
   for (size_t i = 0; i < lowered.steps.size(); ++i) {
-    if (norm_is_half[i]) std::get<NormStep>(lowered.steps[i]).half = true;
+    if (auto* norm = std::get_if<NormStep>(&lowered.steps[i])) {
+      norm->half = norm_is_half[i];
+      is_half[norm->out] = norm->half;
+    } else if (auto* lora = std::get_if<LoraStep>(&lowered.steps[i])) {
+      lora->half = is_half[lora->op.in];
+    }
   }
   ChooseHalvesOfHeads(program, lowered);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/cuda/backend/expert_stacks.h"
 #include "kernels/cuda/ops/attention/attention.h"
 #include "kernels/cuda/ops/recurrent/gated_norm.h"
 #include "kernels/cuda/ops/recurrent/recurrence.h"
@@ -99,6 +100,7 @@ class Lowering {
     Float(op.gate);
   }
   void MarkFloats(const GateOp& op) { Float(op.gate); }
+  void MarkFloats(const LoraOp& op) { Float(op.out); }
   void MarkFloats(const SliceGateOp& op) {
     Float(op.gate);
     Float(op.with);
@@ -335,12 +337,31 @@ class Lowering {
     Written(op.out);
     Emit(RecurrentStep(op));
   }
-  void Take(const LoraOp&) { FailAdapters(); }
-  void Take(const ActivateOp&) { FailAdapters(); }
+
+  void Take(const LoraOp& op) {
+    LoraStep step{op, {}, lora_steps_++};
+    for (const LoraOp::Slice& slice : op.slices) {
+      const LoraTarget& target = program_.lora_targets[static_cast<size_t>(slice.target)];
+      step.widths.push_back(static_cast<int>(target.Width()));
+    }
+    step.op.in = Rounded(op.in);
+    Written(op.out);
+    Emit(step);
+  }
+
+  // What a product with this activation does: the halves of a gated one are rounded before, the
+  // square of ReLU is taken of float32.
+  void Take(const ActivateOp& op) {
+    if (lowered_.buffers[op.out].is_float32) return Fail("a norm reads what it makes");
+    const bool squared = op.activation == LinearOp::Activation::kReluSquared;
+    const BufferId in = squared ? op.in : Rounded(op.in);
+    Written(op.out);
+    Emit(ActivationStep{op.activation, in, op.out});
+  }
+
   void Take(const CopyOp&) { FailHeads(); }
   void Take(const InputOp&) { FailHeads(); }
   void FailHeads() { Fail("draft heads have no kernel on this device yet"); }
-  void FailAdapters() { Fail("adapters (--enable-lora) have no kernel on this device yet"); }
 
   // Without a weight what is returned goes nowhere.
   WeightRole& UseVector(WeightId id) {
@@ -354,36 +375,9 @@ class Lowering {
     UseVector(id).is_table = true;
   }
 
-  // All experts' weights of one kind, as a stack.
   void UseExperts(const MoeOp& op, WeightId MoeOp::Expert::*kind, bool is_matrix) {
-    if (op.experts.front().*kind == kNoId) return;
-    std::vector<WeightId> stack;
-    bool mixed = false;
-    for (const MoeOp::Expert& expert : op.experts) {
-      const WeightId id = expert.*kind;
-      if (id == kNoId) return Fail("some of its experts have a bias, others have none");
-      mixed =
-          mixed || !AreAlike(program_.weights[stack.empty() ? id : stack[0]], program_.weights[id]);
-      stack.push_back(id);
-    }
-    for (size_t i = 0; i < stack.size(); ++i) {
-      WeightRole& role = UseVector(stack[i]);
-      if (role.stack != kNoId) return Fail("an expert's weight has two places");
-      role.is_matrix = is_matrix;
-      role.by_codes = false;
-      role.stack = static_cast<int>(lowered_.stacks.size());
-      role.place = static_cast<int>(i);
-      role.mixed = mixed && is_matrix;
-    }
-    lowered_.stacks.push_back(std::move(stack));
-  }
-
-  static bool AreAlike(const Weight& a, const Weight& b) {
-    return std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), b.parts.end(),
-                      [](const WeightSource& x, const WeightSource& y) {
-                        return x.type == y.type && x.rows == y.rows && x.cols == y.cols &&
-                               (x.order == nullptr) == (y.order == nullptr);
-                      });
+    const std::string refusal = StackExperts(program_, op, kind, is_matrix, lowered_);
+    if (!refusal.empty()) Fail(refusal.c_str());
   }
 
   template <class Step>
@@ -476,6 +470,7 @@ class Lowering {
   std::vector<int> norms_;   // by buffer of the step program: the step whose norm made it, if any
   std::vector<bool> stale_;  // … what it holds now is in rounded_ alone
   size_t head_tables_ = 0;
+  int lora_steps_ = 0;
   WeightRole nothing_;
   std::string error_;
 };

@@ -79,7 +79,8 @@ struct ProductStep {
   BufferId out = kNoId;
 };
 
-// The gated activation of a product's output: halves the width.
+// The activation of a product's output; a gated one halves the width. The square of ReLU may read
+// float32.
 struct ActivationStep {
   LinearOp::Activation kind = LinearOp::Activation::kNone;
   BufferId in = kNoId;
@@ -108,6 +109,14 @@ struct GatherStep {
   BufferId out = kNoId;
 };
 
+// The op, over rows as products read them.
+struct LoraStep {
+  LoraOp op;
+  std::vector<int> widths;  // by slice
+  int place = 0;            // among the steps of its kind
+  bool half = false;        // its rows are float16, and so is A
+};
+
 // The sum over the ranks, in place.
 struct SumStep {
   BufferId buffer = kNoId;
@@ -121,7 +130,7 @@ using RecurrentStep = std::variant<CausalConvOp, RecurrenceOp, GatedNormOp, Gate
 using DeviceStep =
     std::variant<EmbedStep, NormStep, RoundStep, ProductStep, ActivationStep, RopeStep, AttentionOp,
                  GatherStep, LogitsOp, SampleOp, SumStep, MoeStep, RecurrentStep, LatentAppendStep,
-                 HeadLinearStep, LatentAttentionStep, HeadSquaresOp, SliceGateStep>;
+                 HeadLinearStep, LatentAttentionStep, HeadSquaresOp, SliceGateStep, LoraStep>;
 
 // How ops use a weight, which decides how it is kept.
 struct WeightRole {

@@ -19,6 +19,16 @@ namespace quire::kernels::cuda {
 
 inline constexpr int kMaxPageCopies = 1024;  // of one launch
 
+// Of all steps, one after another.
+struct SampleMemory {
+  size_t capacity = 0;  // bytes of rows and their lists
+  std::byte* device = nullptr;
+  SampleOutput* outputs = nullptr;  // [max_samples]
+  std::byte* slices = nullptr;      // with several ranks: kept of rows between rounds
+  std::byte* said = nullptr;        // … this rank's messages of a round
+  std::byte* heard = nullptr;       // … those of all, one rank after the other
+};
+
 struct StepFlight {
   DeviceHeap::Mapped<int32_t> inputs;        // the piece of step_inputs.h
   DeviceHeap::Mapped<std::byte> packed;      // sampled rows and their lists

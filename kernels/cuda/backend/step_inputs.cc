@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "kernels/cuda/ops/attention/attention.h"
+#include "kernels/cuda/ops/moe/grouped_product.h"
 #include "kernels/cuda/ops/recurrent/state_pages.h"
 
 namespace quire::kernels::cuda {
@@ -26,6 +28,13 @@ int PrefillQueries(int heads_per_kv_head) {
 }
 int PrefillTiles(int tokens, int heads_per_kv_head) {
   return heads_per_kv_head == 0 ? 0 : Ceil(tokens, PrefillQueries(heads_per_kv_head));
+}
+// For so many tokens with adapters.
+void SetLora(int tokens, const StepRules& rules, StepShape& shape) {
+  shape.lora_tokens = tokens;
+  if (tokens == 0) return;
+  shape.lora_tile_rows = ExpertTileRows(tokens, rules.max_loras);
+  shape.lora_tiles = MostExpertTiles(tokens, rules.max_loras, shape.lora_tile_rows);
 }
 int KeyGroups(const StepRules& rules) { return rules.groups - rules.state_groups; }
 
@@ -51,6 +60,9 @@ InputPlaces::InputPlaces(const StepShape& shape) {
   prefill_tiles = take(int64_t{shape.prefill_tiles} * 2);
   full_prefill_tiles = take(int64_t{shape.full_prefill_tiles} * 2);
   state_runs = take(int64_t{shape.state_runs} * 2);
+  lora_tokens = take(shape.lora_tokens);
+  lora_tiles = take(int64_t{shape.lora_tiles} * 3);
+  lora_tile_count = take(shape.lora_tokens > 0 ? 1 : 0);
   samples = take(shape.samples);
   sample_slots = take(shape.samples);
 }
@@ -62,8 +74,10 @@ StepShape ShapeOfStep(const StepBatch& batch, const StepRules& rules) {
   shape.groups = KeyGroups(rules);
   shape.slots = rules.slots;
   shape.changes = static_cast<int>(batch.table_changes.size());
+  int adapted = 0;
   for (const BatchRow& row : batch.rows) {
     const int end = row.first_position + row.token_count;
+    if (row.adapter >= 0) adapted += row.token_count;
     shape.max_spans = std::max(shape.max_spans, Ceil(end, kAttentionSpanKeys));
     if (StandsAlone(batch)) shape.changes += rules.groups * Ceil(end, rules.block_size);
     if (rules.state_groups > 0) {
@@ -77,10 +91,11 @@ StepShape ShapeOfStep(const StepBatch& batch, const StepRules& rules) {
       shape.full_prefill_tiles += PrefillTiles(row.token_count, rules.full_heads_per_kv_head);
     }
   }
+  SetLora(adapted, rules, shape);
   return shape;
 }
 
-StepShape ShapeOfBucket(int rows, int max_spans, const StepRules& rules) {
+StepShape ShapeOfBucket(int rows, int max_spans, const StepRules& rules, bool adapters) {
   StepShape shape;
   shape.tokens = shape.samples = shape.decode_tiles = rows;
   if (rules.state_groups > 0) shape.state_rows = shape.state_runs = rows;
@@ -88,6 +103,7 @@ StepShape ShapeOfBucket(int rows, int max_spans, const StepRules& rules) {
   shape.slots = rules.slots;
   shape.changes = rules.groups * rows + kChangesOfBucket;
   shape.max_spans = max_spans;
+  if (adapters) SetLora(rows, rules, shape);
   return shape;
 }
 
@@ -110,13 +126,19 @@ StepShape LargestShape(const StepRules& rules, const StepMost& most) {
     shape.state_rows = rules.slots;
     shape.state_runs = most.tokens / kStateRun + rules.slots;
   }
+  if (rules.max_loras > 0) {
+    shape.lora_tokens = most.tokens;
+    // Narrow tiles are for few tokens: fewer than two for each adapter beside those that are full.
+    shape.lora_tiles = std::min(most.tokens, 2 * rules.max_loras + most.tokens / 128);
+  }
   return shape;
 }
 
 bool FitsBucket(const StepBatch& batch, const StepShape& step, const StepShape& bucket) {
   return step.tokens <= bucket.tokens && step.tokens == static_cast<int>(batch.rows.size()) &&
          step.samples <= bucket.samples && step.changes <= bucket.changes &&
-         step.decode_tiles == step.tokens && step.max_spans <= bucket.max_spans;
+         step.decode_tiles == step.tokens && step.max_spans <= bucket.max_spans &&
+         step.lora_tokens <= bucket.lora_tokens;
 }
 
 namespace {
@@ -160,6 +182,36 @@ class Filler {
     }
     if (rules_.state_groups > 0) AddStateRuns(row, slot);
     ++row_;
+  }
+
+  // The tokens of rows with adapters, by adapter, and the tiles that they make.
+  void AddAdapters(std::span<const BatchRow> rows) {
+    if (shape_.lora_tokens == 0) return;
+    std::vector<const BatchRow*> adapted;
+    for (const BatchRow& row : rows) {
+      if (row.adapter >= 0) adapted.push_back(&row);
+    }
+    std::ranges::stable_sort(adapted, {}, &BatchRow::adapter);
+    int count = 0;
+    int tiles = 0;
+    ExpertTile tile{-1, 0, 0};
+    const auto end_tile = [&] {
+      if (tile.rows == 0) return;
+      static_assert(sizeof(ExpertTile) == 12);
+      std::memcpy(At(places_.lora_tiles + int64_t{tiles++} * 3), &tile, sizeof(tile));
+    };
+    for (const BatchRow* const row : adapted) {
+      for (int i = 0; i < row->token_count; ++i) {
+        if (tile.expert != row->adapter || tile.rows == shape_.lora_tile_rows) {
+          end_tile();
+          tile = {row->adapter, count, 0};
+        }
+        ++tile.rows;
+        *At(places_.lora_tokens + count++) = row->first_token + i;
+      }
+    }
+    end_tile();
+    *At(places_.lora_tile_count) = tiles;
   }
 
   // The part of the shape that the batch leaves. A tile of no tokens reads and writes nothing;
@@ -245,6 +297,7 @@ void FillInputs(const StepBatch& batch, const StepRules& rules, const StepShape&
   CopyWords(batch.positions, filler.At(places.positions));
   for (const TableChange& change : batch.table_changes) filler.Change(change);
   for (const BatchRow& row : batch.rows) filler.Add(row);
+  filler.AddAdapters(batch.rows);
   CopyWords(batch.sampled_tokens, filler.At(places.samples));
   for (size_t i = 0; i < batch.sampled_tokens.size(); ++i) {
     const bool kept = i < batch.sample_slots.size();

@@ -29,6 +29,9 @@ struct StepShape {
   int max_spans = 1;           // of 512 keys, of the longest row
   int state_rows = 0;          // with recurrent layers: rows, and runs of tokens that begin them
   int state_runs = 0;          // … runs of kStateRun tokens, the former among them
+  int lora_tokens = 0;         // whose rows have adapters
+  int lora_tiles = 0;          // of these, at most
+  int lora_tile_rows = 8;
 };
 
 // Where each part begins.
@@ -44,7 +47,10 @@ struct InputPlaces {
   int64_t decode_tiles = 0;   // AttentionTile
   int64_t prefill_tiles = 0;  // AttentionTile
   int64_t full_prefill_tiles = 0;
-  int64_t state_runs = 0;    // StateRun, those that begin rows first
+  int64_t state_runs = 0;   // StateRun, those that begin rows first
+  int64_t lora_tokens = 0;  // by adapter
+  int64_t lora_tiles = 0;   // ExpertTile, whose expert is an adapter's slot
+  int64_t lora_tile_count = 0;
   int64_t samples = 0;       // [samples] rows of tokens
   int64_t sample_slots = 0;  // [samples]
   int64_t words = 0;         // of all
@@ -60,6 +66,7 @@ struct StepRules {
   int slots = 1;                   // rows of a table
   int blocks = 1;                  // of a slot's table: the tables are [groups][slots][blocks]
   int32_t spare_page = 0;          // the first of SparePages
+  int max_loras = 0;               // slots of adapters
 };
 
 inline constexpr int kAttentionSpanKeys = 512;
@@ -76,8 +83,9 @@ constexpr int64_t SparePages(int rows, int block_size) {
 
 // The shape of a batch's step.
 StepShape ShapeOfStep(const StepBatch& batch, const StepRules& rules);
-// The shape of a bucket of this many rows of one token each.
-StepShape ShapeOfBucket(int rows, int max_spans, const StepRules& rules);
+// The shape of a bucket of this many rows of one token each, all of which may have adapters or
+// none.
+StepShape ShapeOfBucket(int rows, int max_spans, const StepRules& rules, bool adapters = false);
 // The largest shape that steps of this many tokens, samples and rows can have.
 struct StepMost {
   int tokens = 0;

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/backend/adapter_places.h"
 #include "kernels/cuda/backend/moe_places.h"
 #include "kernels/cuda/backend/products.h"
 #include "kernels/cuda/ops/attention/attention.h"
 #include "kernels/cuda/ops/latent/latent_attention.h"
+#include "kernels/cuda/ops/lora/adapter_product.h"
 #include "kernels/cuda/ops/sample/sample_slice.h"
 
 namespace quire::kernels::cuda {
@@ -54,6 +56,18 @@ void PlanMoe(const StepProgram& program, const DeviceProgram& lowered,
                          static_cast<int>(program.weights[expert.down].cols)};
     plan.moe_bytes = std::max(plan.moe_bytes, MoePlaces(shape, tokens).bytes);
     plan.moe_counters = std::max(plan.moe_counters, static_cast<size_t>(RouteCounters(tokens)));
+  }
+}
+
+void PlanAdapterProducts(const DeviceProgram& lowered, const ProgramOptions& options,
+                         Workspace& plan) {
+  if (options.max_loras == 0) return;
+  const AdapterPlan adapters = PlanAdapters(lowered, options.max_lora_rank);
+  plan.adapter_bytes = int64_t{2} * options.max_tokens * adapters.inner;
+  for (const AdapterPlaces& places : adapters.steps) {
+    plan.product_bytes =
+        std::max(plan.product_bytes, AdapterWorkspaceBytes(places.inner, places.width));
+    plan.product_counters = std::max(plan.product_counters, size_t{kAdapterCounters});
   }
 }
 
@@ -118,8 +132,8 @@ int64_t Workspace::Bytes() const {
                   4 * static_cast<int64_t>(product_counters + attention_counters + moe_counters);
   for (const int64_t buffer : buffer_bytes) bytes += buffer;
   for (const int64_t floats : angle_floats) bytes += 4 * floats;
-  return bytes + head_table_bytes + sample_bytes + slice_bytes + message_bytes + heard_bytes +
-         output_bytes + 4 * state_words + spare_bytes;
+  return bytes + adapter_bytes + head_table_bytes + sample_bytes + slice_bytes + message_bytes +
+         heard_bytes + output_bytes + 4 * state_words + spare_bytes;
 }
 
 StepRules RulesOf(const StepProgram& program, const ProgramOptions& options) {
@@ -134,6 +148,7 @@ StepRules RulesOf(const StepProgram& program, const ProgramOptions& options) {
   rules.slots = options.max_rows;
   rules.blocks =
       (MaxPositions(program, options) + options.kv.block_size - 1) / options.kv.block_size;
+  rules.max_loras = options.max_loras;
   rules.spare_page = static_cast<int32_t>(options.page_count);
   return rules;
 }
@@ -173,6 +188,7 @@ Workspace PlanWorkspace(const StepProgram& program, const DeviceProgram& lowered
   }
   PlanMoe(program, lowered, options, plan);
   PlanProducts(program, lowered, options, plan);
+  PlanAdapterProducts(lowered, options, plan);
   PlanAttention(program, largest, plan);
   PlanLatents(largest, lowered, plan);
   return plan;

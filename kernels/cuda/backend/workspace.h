@@ -23,6 +23,7 @@ struct Workspace {
   size_t attention_counters = 0;
   size_t moe_bytes = 0;  // of mixtures, one at a time
   size_t moe_counters = 0;
+  int64_t adapter_bytes = 0;     // what A of adapters makes, of one product at a time
   int64_t head_table_bytes = 0;  // places of the weights of heads
   int64_t sample_bytes = 0;
   int64_t output_bytes = 0;   // of samples

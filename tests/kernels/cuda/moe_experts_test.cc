@@ -288,5 +288,26 @@ TEST(CudaActivation, OfExpertsIsTheFloat64MeaningAndKeepsItsBudget) {
   }
 }
 
+TEST(CudaActivation, TheSquareOfReluTakesFloat32AndKeepsItsBudget) {
+  DeviceBed bed(7);
+  const int width = 1536;
+  const int rows = 64;
+  const auto in = RandomFloats(static_cast<size_t>(rows) * width, 5, 4.0f);
+  ActivationParams params;
+  params.floats = bed.Put(in);
+  params.out = bed.New<uint16_t>(in.size());
+  params.rows = rows;
+  params.width = width;
+  params.kind = Activation::kReluSquared;
+  bed.Check(LaunchActivation(bed.runtime(), bed.stream(), params));
+  const auto out = bed.Get(params.out, in.size());
+  for (size_t at = 0; at < out.size(); ++at) {
+    ASSERT_EQ(out[at], device::Bf16Bits(in[at] > 0.0f ? in[at] * in[at] : 0.0f)) << at;
+  }
+  ExpectWithinBudget(bed.runtime(), "relu_squared_floats", 6.0 * rows * width, 0);
+  params.kind = Activation::kRelu;
+  EXPECT_NE(LaunchActivation(bed.runtime(), bed.stream(), params), "");
+}
+
 }  // namespace
 }  // namespace quire::kernels::cuda::test

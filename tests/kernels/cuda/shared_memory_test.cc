@@ -13,6 +13,7 @@
 #include "kernels/cuda/ops/latent/head_linear.h"
 #include "kernels/cuda/ops/latent/latent_append.h"
 #include "kernels/cuda/ops/latent/latent_attention.h"
+#include "kernels/cuda/ops/lora/adapter_product.h"
 #include "kernels/cuda/ops/moe/combine.h"
 #include "kernels/cuda/ops/moe/grouped_product.h"
 #include "kernels/cuda/ops/moe/route.h"
@@ -213,6 +214,9 @@ void LaunchRowOps(CensusRuntime& device) {
           Activation::kClampedGated, Activation::kReluSquared}) {
       EXPECT_EQ(LaunchActivation(device, device.stream, {nullptr, nullptr, 1, width, kind}), "");
     }
+    EXPECT_EQ(LaunchActivation(device, device.stream,
+                               {nullptr, nullptr, 1, width, Activation::kReluSquared, &some}),
+              "");
     EXPECT_EQ(LaunchSliceGate(device, device.stream, {nullptr, nullptr, nullptr, width, 1, width}),
               "");
     EmbeddingParams table;
@@ -265,6 +269,14 @@ void LaunchExperts(CensusRuntime& device) {
       }
       EXPECT_EQ(LaunchGroupedProduct(device, device.stream, params, tile_rows, 1), "");
     }
+  }
+}
+
+void LaunchAdapters(CensusRuntime& device) {
+  for (const int tile_rows : {8, 32, 128}) {
+    AdapterProductParams params;
+    params.product.n = params.product.k = params.product.out_stride = params.x_stride = 512;
+    EXPECT_EQ(LaunchAdapterProduct(device, device.stream, params, tile_rows, 1), "");
   }
 }
 
@@ -321,6 +333,7 @@ TEST(CudaSharedMemory, EveryKernelFitsEveryDeviceThatIsServed) {
     LaunchSamples(device);
     LaunchRowOps(device);
     LaunchExperts(device);
+    LaunchAdapters(device);
     LaunchRecurrent(device);
     launched.merge(device.kernels);
   }

@@ -8,17 +8,26 @@
 
 namespace quire::kernels::cuda {
 
+// The rows of x that a tile takes: those that a list names.
+struct ListedRows {
+  const int32_t* list;  // of the tile's rows on
+  int rows;
+  int per_row;  // neighbours in the list's numbers that share a row of x
+  int stride;   // elements from row to row of x, a multiple of 8
+};
+
 template <class Tile>
 struct GroupedTile : Tile {
-  // Behind the ring: the row of x of each row of the tile; −1: none.
+  // Behind the ring: where the row of x of each row of the tile begins, in eights of elements; −1:
+  // it has none.
   static constexpr int kRowsAt = Tile::kSharedBytes;
   static constexpr int kSharedBytes = kRowsAt + Tile::kTokens * 4;
   static_assert(kSharedBytes <= static_cast<int>(runtime::kLeastSharedBytes));
 
-  QUIRE_DEVICE static void ReadRows(const GroupedParams& params, const ExpertTile& tile) {
-    auto* rows = Shared<int32_t>(kRowsAt);
+  QUIRE_DEVICE static void ReadRows(const ListedRows& rows) {
+    auto* begins = Shared<int32_t>(kRowsAt);
     for (int i = ThreadIndex(); i < Tile::kTokens; i += kGemmThreads) {
-      rows[i] = i < tile.rows ? params.pairs[tile.first + i] / params.per_row : -1;
+      begins[i] = i < rows.rows ? rows.list[i] / rows.per_row * (rows.stride / 8) : -1;
     }
     BlockBarrier();
   }
@@ -26,13 +35,13 @@ struct GroupedTile : Tile {
   QUIRE_DEVICE static void FillTokens(const GemmParams& params, int slot, int tile,
                                       const GemmCorner&) {
     unsigned char* to = SharedMemory() + slot * Tile::kStageBytes + Tile::kWeightBytes;
-    const auto* rows = Shared<int32_t>(kRowsAt);
+    const auto* begins = Shared<int32_t>(kRowsAt);
     for (int i = ThreadIndex(); i < Tile::kTokens * 8; i += kGemmThreads) {
-      const int source = rows[i / 8];
+      const int begin = begins[i / 8];
       const int k = tile * kGemmDepth + i % 8 * 8;
-      const bool inside = source >= 0 && k < params.k;
+      const bool inside = begin >= 0 && k < params.k;
       const uint16_t* from = params.x;
-      if (inside) from += static_cast<size_t>(source) * params.k + k;
+      if (inside) from += static_cast<size_t>(begin) * 8 + k;
       AsyncCopy16(to + Tile::Swizzled(i / 8, i % 8), from, inside ? 16 : 0);
     }
   }
@@ -68,7 +77,7 @@ QUIRE_DEVICE void GroupedGemm(const GroupedParams& params) {
   if (product.weight != nullptr) product.weight += weights / 2;
   if (product.quantised.data != nullptr) product.quantised.data += weights;
   if (product.bias != nullptr) product.bias += own.expert * params.bias_floats;
-  Tile::ReadRows(params, own);
+  Tile::ReadRows({params.pairs + own.first, own.rows, params.per_row, product.k});
   const int tiles = (product.k + kGemmDepth - 1) / kGemmDepth;
   Tile tile;
   Tile total;

@@ -74,6 +74,17 @@ QUIRE_KERNEL(relu_squared, ActivationParams, kActivationThreads, 1) {
   Run<Activation::kReluSquared>(params);
 }
 
+QUIRE_KERNEL(relu_squared_floats, ActivationParams, kActivationThreads, 1) {
+  const int vectors = params.width / 8;
+  const int v = BlockY() * kActivationThreads + ThreadIndex();
+  const size_t row = static_cast<size_t>(BlockX()) * params.width;
+  Eight y = LoadEight(params.floats + row, v, vectors);
+  if (v >= vectors) return;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) y.x[i] = Activate<Activation::kReluSquared>(y.x[i]);
+  Store16(params.out + row + 8 * v, PackBf16(y));
+}
+
 // A thread makes one vector of 8 elements; lanes meet to load them.
 QUIRE_KERNEL(slice_gate, SliceGateParams, kActivationThreads, 1) {
   const int vectors = params.width / 8;
@@ -115,7 +126,12 @@ runtime::Error LaunchActivation(runtime::Runtime& runtime, runtime::StreamId str
     return "activation: width " + std::to_string(params.width) + ": a multiple of 8 is needed";
   }
   if (params.rows <= 0) return {};
-  const runtime::KernelHandle kernel = KernelOf(params.kind);
+  if (params.floats != nullptr && params.kind != Activation::kReluSquared) {
+    return "activation: float32 rows are for the square of ReLU";
+  }
+  const runtime::KernelHandle kernel =
+      params.floats != nullptr ? QUIRE_KERNEL_OF(relu_squared_floats, kActivationThreads)
+                               : KernelOf(params.kind);
   const int pieces = (params.width / 8 + kActivationThreads - 1) / kActivationThreads;
   return runtime.Launch(stream, kernel,
                         runtime::ShapeOf(static_cast<uint32_t>(params.rows),

@@ -10,13 +10,14 @@ enum class Activation : int { kSiluGated, kGeluTanhGated, kRelu, kClampedGated, 
 
 // Gated: in [rows, 2 · width] = [gate, up], out = act(gate) · up [rows, width]; clamped: g =
 // min(gate, 7), u = up within ±7, out = g · σ(1.702 g) · (u + 1). ReLU and its square: in and out
-// [rows, width]. All bfloat16, arithmetic in float32 with the exp of kernels/sampling.
+// [rows, width]. All but `floats` bfloat16, arithmetic in float32 with the exp of kernels/sampling.
 struct ActivationParams {
   const uint16_t* in = nullptr;
   uint16_t* out = nullptr;
   int rows = 0;
   int width = 0;  // a multiple of 8
   Activation kind = Activation::kSiluGated;
+  const float* floats = nullptr;  // in place of `in`, for ReLU's square, which is rounded once
 };
 
 runtime::Error LaunchActivation(runtime::Runtime& runtime, runtime::StreamId stream,
