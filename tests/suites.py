@@ -71,7 +71,7 @@ SUITES = [
     tests("resumes", BOTH, 0.2, "tests/fault/resumes_test.py"),
     tests("speculation", BOTH, 0.4, "tests/fault/speculation_test.py", "tests/process/prediction_test.py"),
     tests("adapters", BOTH, 1.0, "tests/fault/adapters_test.py", "tests/process/lora_test.py",
-          "tests/process/lora_runtime_test.py"),
+          "tests/process/lora_runtime_test.py", "tests/process/lora_ranks_test.py"),
     tests("hangs", BOTH, 0.4, "tests/fault/hangs_test.py", alone=True),
     tests("ranks", BOTH, 1.2, "tests/fault/ranks_test.py"),
     tests("plane", BOTH, 1.0, "tests/plane/agent_test.py"),

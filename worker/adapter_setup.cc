@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <set>
 #include <utility>
@@ -10,10 +11,8 @@
 #include "common/json/json.h"
 #include "common/utf8.h"
 #include "common/wire/worker_frames.h"
-#include "kernels/cpu/packed_adapter.h"
 #include "worker/adapters/peft_adapter.h"
 #include "worker/adapters/peft_config.h"
-#include "worker/rank_programs.h"
 
 namespace quire {
 namespace {
@@ -58,11 +57,12 @@ absl::StatusOr<AdapterSetting> SettingFromText(const std::string& text) {
   return AdapterSetting{text.substr(0, equals), text.substr(equals + 1)};
 }
 
-// Reads one after another; `install` takes each into its slot, and says what it takes there.
-template <typename Install>
+// Reads the settings' adapters one after another; `install` takes each new one into its slot, and
+// says what it takes there.
+using AdapterInstall = std::function<absl::StatusOr<int64_t>(int slot, const PeftAdapter& adapter)>;
+
 absl::StatusOr<AdapterTable> ReadAdaptersWith(const WorkerConfig& config,
-                                              const kernels::StepProgram& steps,
-                                              const Install& install) {
+                                              const AdapterInstall& install) {
   AdapterTable table(MaxLoras(config));
   if (table.max_loras() == 0) return table;
   QUIRE_ASSIGN_OR_RETURN(const std::vector<AdapterSetting> settings,
@@ -72,8 +72,6 @@ absl::StatusOr<AdapterTable> ReadAdaptersWith(const WorkerConfig& config,
     const auto adapter =
         PeftAdapter::Open(setting.path, config.allowed_model_roots, config.max_lora_rank);
     if (!adapter.ok()) return Annotate(adapter.status(), about);
-    const absl::StatusOr<RankAdapter> matrices = (*adapter)->For(steps.lora_targets);
-    if (!matrices.ok()) return Annotate(matrices.status(), about);
     AdapterInfo info{setting.name, (*adapter)->digest(), (*adapter)->rank(), setting.path};
     const bool known = table.SlotOf(info.digest).has_value();
     if (!known && table.SlotCount() == table.max_loras()) {
@@ -82,11 +80,12 @@ absl::StatusOr<AdapterTable> ReadAdaptersWith(const WorkerConfig& config,
     }
     if (known) {
       info.bytes = table.BytesOf(info.digest);
-      table.Add(std::move(info));
     } else {
-      info.bytes = install(table.SlotCount(), matrices->adapter);
-      table.Add(std::move(info));
+      const absl::StatusOr<int64_t> bytes = install(table.SlotCount(), **adapter);
+      if (!bytes.ok()) return Annotate(bytes.status(), about);
+      info.bytes = *bytes;
     }
+    table.Add(std::move(info));
   }
   return table;
 }
@@ -96,7 +95,7 @@ absl::StatusOr<AdapterTable> ReadAdaptersWith(const WorkerConfig& config,
 void AddAdapterFlags(config::Schema& schema, WorkerConfig& c) {
   schema.Group("Adapters");
   schema.Add({.name = "enable-lora",
-              .help = "Serve low-rank adapters (LoRA) of the model beside it, on the CPU.",
+              .help = "Serve low-rank adapters (LoRA) of the model beside it.",
               .target = &c.enable_lora});
   schema.Add({.name = "max-loras",
               .help = "Adapters that are in memory at a time; the memory plan counts that many of "
@@ -173,15 +172,6 @@ absl::Status CheckAdapterFlags(const WorkerConfig& config) {
     const std::string flag(config.lora_dir.empty() ? kLoraModulesFlag : "--lora-dir");
     return InvalidArgument(flag + ": goes with --enable-lora, which is missing");
   }
-  if (AsksForGpu(config)) {
-    return InvalidArgument(
-        "--enable-lora: adapters are served on the CPU alone; leave it out, or set --device cpu");
-  }
-  if (!config.lora_dir.empty() && HasRankGroup(config)) {
-    return InvalidArgument(
-        "--lora-dir: goes with one rank in the worker's own process; leave it out, or "
-        "--tensor-parallel-size and --rank-backend process");
-  }
   QUIRE_ASSIGN_OR_RETURN(const std::vector<AdapterSetting> settings,
                          ParseLoraModules(config.lora_modules));
   std::vector<std::string> served = config.served_model_names;
@@ -192,10 +182,6 @@ absl::Status CheckAdapterFlags(const WorkerConfig& config) {
                            "' is a name of the model; give the adapter another one");
   }
   return absl::OkStatus();
-}
-
-bool KeepsAdapters(const WorkerConfig& config) {
-  return MaxLoras(config) > 0 && !HasRankGroup(config);
 }
 
 AdapterKeeperOptions KeeperOptionsOf(const WorkerConfig& config,
@@ -211,31 +197,41 @@ AdapterKeeperOptions KeeperOptionsOf(const WorkerConfig& config,
   return options;
 }
 
+AdapterPack PackFor(const kernels::StepProgram& steps, const kernels::LoadedProgram& program) {
+  using Packed = absl::StatusOr<std::shared_ptr<const kernels::AdapterWeights>>;
+  return [&steps, &program](const PeftAdapter& adapter) -> Packed {
+    QUIRE_ASSIGN_OR_RETURN(const RankAdapter matrices, adapter.For(steps.lora_targets));
+    return program.PackAdapter(matrices.adapter);
+  };
+}
+
 AdapterRead AdapterReads(const WorkerConfig& config, const kernels::StepProgram& steps,
-                         const kernels::LoadedProgram& program) {
+                         AdapterPack pack) {
   const auto reader = std::make_shared<const AdapterReader>(
-      steps.lora_targets, program, config.allowed_model_roots, config.max_lora_rank);
+      steps.lora_targets, std::move(pack), config.allowed_model_roots, config.max_lora_rank);
   return [reader](const AdapterPlace& place, const std::vector<std::string>& held) {
     return reader->Read(place, held);
   };
 }
 
-absl::StatusOr<AdapterTable> LoadAdapters(const WorkerConfig& config,
-                                          const kernels::StepProgram& steps,
-                                          kernels::LoadedProgram& program) {
-  return ReadAdaptersWith(config, steps, [&program](int slot, const kernels::Adapter& adapter) {
-    std::shared_ptr<const kernels::AdapterWeights> packed = program.PackAdapter(adapter);
-    const int64_t bytes = packed->Bytes();
-    program.SetAdapter(slot, std::move(packed));
-    return bytes;
-  });
+absl::StatusOr<AdapterTable> LoadAdapters(const WorkerConfig& config, const AdapterPack& pack,
+                                          Runner& runner) {
+  return ReadAdaptersWith(config,
+                          [&](int slot, const PeftAdapter& adapter) -> absl::StatusOr<int64_t> {
+                            QUIRE_ASSIGN_OR_RETURN(auto packed, pack(adapter));
+                            const int64_t bytes = packed->Bytes();
+                            runner.SetAdapter(slot, std::move(packed));
+                            return bytes;
+                          });
 }
 
-absl::StatusOr<AdapterTable> ReadAdapters(const WorkerConfig& config,
-                                          const kernels::StepProgram& steps) {
-  return ReadAdaptersWith(config, steps, [](int, const kernels::Adapter& adapter) {
-    return kernels::cpu::PackAdapter(adapter)->Bytes();
-  });
+absl::Status CheckAdapters(const WorkerConfig& config, const kernels::StepProgram& steps) {
+  return ReadAdaptersWith(config,
+                          [&](int, const PeftAdapter& adapter) -> absl::StatusOr<int64_t> {
+                            QUIRE_RETURN_IF_ERROR(adapter.For(steps.lora_targets).status());
+                            return 0;
+                          })
+      .status();
 }
 
 void LogAdapters(const AdapterTable& adapters, Logger& log) {
@@ -246,12 +242,6 @@ void LogAdapters(const AdapterTable& adapters, Logger& log) {
                          {"rank", adapter.rank},
                          {"bytes", adapter.bytes}});
   }
-}
-
-std::string AdapterIdentity(const AdapterTable& adapters) {
-  std::string identity;
-  for (const std::string& digest : adapters.Slots()) identity += " " + digest;
-  return identity;
 }
 
 }  // namespace quire

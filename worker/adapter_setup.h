@@ -1,11 +1,9 @@
 // The settings' adapters: their names and folders, and how they get into a loaded program.
 //
-// Pure except for what is read from folders. The worker and each of its ranks load the same ones,
-// in the same slots.
+// Pure except for what is read from folders.
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/log/log.h"
@@ -14,6 +12,7 @@
 #include "worker/adapter_keeper.h"
 #include "worker/adapters/adapter_table.h"
 #include "worker/config.h"
+#include "worker/runner/runner.h"
 
 namespace quire {
 
@@ -37,33 +36,27 @@ absl::Status CheckUsableAdapterName(const std::string& name,
 // The same of the flags of adapters together, for CheckWorkerConfig.
 absl::Status CheckAdapterFlags(const WorkerConfig& config);
 
-// Whether the worker takes orders about adapters: its one rank is in its own process.
-bool KeepsAdapters(const WorkerConfig& config);
 AdapterKeeperOptions KeeperOptionsOf(const WorkerConfig& config,
                                      const std::vector<std::string>& served_names);
-// How it reads adapters of this program; the program outlives the function.
+// How adapters of this program are packed; both outlive the function.
+AdapterPack PackFor(const kernels::StepProgram& steps, const kernels::LoadedProgram& program);
+// How the worker reads adapters at run time; `steps` outlive the function.
 AdapterRead AdapterReads(const WorkerConfig& config, const kernels::StepProgram& steps,
-                         const kernels::LoadedProgram& program);
+                         AdapterPack pack);
 
 // Slots of adapters; 0: they are not served.
 inline int MaxLoras(const WorkerConfig& config) {
   return config.enable_lora ? config.max_loras : 0;
 }
 
-// Loads all of the settings' adapters into a program that runs no step, in the order of their
-// slots. Errors begin with "--lora-modules NAME".
-absl::StatusOr<AdapterTable> LoadAdapters(const WorkerConfig& config,
-                                          const kernels::StepProgram& steps,
-                                          kernels::LoadedProgram& program);
-// The same without a program to load them into, for the engine of ranks: they are read and checked
-// against the first rank's.
-absl::StatusOr<AdapterTable> ReadAdapters(const WorkerConfig& config,
-                                          const kernels::StepProgram& steps);
+// Loads all of the settings' adapters, in the order of their slots, while no step runs. Errors
+// begin with "--lora-modules NAME".
+absl::StatusOr<AdapterTable> LoadAdapters(const WorkerConfig& config, const AdapterPack& pack,
+                                          Runner& runner);
+// The same errors, before anything has been loaded.
+absl::Status CheckAdapters(const WorkerConfig& config, const kernels::StepProgram& steps);
 
 // A line for each.
 void LogAdapters(const AdapterTable& adapters, Logger& log);
-
-// Slot by slot, the digests of a table: what ranks must agree on. Empty where there are none.
-std::string AdapterIdentity(const AdapterTable& adapters);
 
 }  // namespace quire

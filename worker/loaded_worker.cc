@@ -81,6 +81,7 @@ class WorkerLoader::Steps {
   absl::Status PrepareConstraints();
   absl::Status LoadWeights();
   absl::Status StartRanks();
+  absl::Status TakeAdapters();
   absl::Status TakePages(int64_t page_count);
   absl::Status BuildEngine();
   absl::Status Canary();
@@ -94,7 +95,6 @@ class WorkerLoader::Steps {
   // Ranks that share one memory: the plan is the share of one.
   int RanksHere() const { return device_.gpus.empty() ? config_.tensor_parallel_size : 1; }
   void SayPlan() const;
-  StepLimits Limits() const;
 
   const WorkerConfig& config_;
   const DeviceChoice& device_;
@@ -149,7 +149,9 @@ absl::Status WorkerLoader::Steps::CutModel() {
   }
   worker_->model->program.dequantize_weights = config_.dequantize_weights;
   worker_->model->program.round_activations = config_.cpu.activation_dtype == "w8a8";
-  QUIRE_ASSIGN_OR_RETURN(worker_->adapters, ReadAdapters(config_, worker_->model->program));
+  if (MaxLoras(config_) == 0) return absl::OkStatus();
+  QUIRE_RETURN_IF_ERROR(CheckAdapters(config_, worker_->model->program));
+  QUIRE_ASSIGN_OR_RETURN(worker_->group_adapters, GroupAdapters::Make(config_, *worker_->model));
   return absl::OkStatus();
 }
 
@@ -197,6 +199,8 @@ load::MemoryRequest WorkerLoader::Steps::MakeMemoryRequest() const {
   request.workspace_bytes = worker_->backend->EstimateWorkspaceBytes(program, program_options_);
   request.adapter_bytes =
       MaxLoras(config_) * worker_->backend->EstimateAdapterBytes(program, config_.max_lora_rank);
+  const bool shared = worker_->group_adapters != nullptr && device_.gpus.empty();
+  if (shared) request.adapter_bytes += worker_->group_adapters->BytesOfRank();
   if (worker_->draft_model != nullptr) {
     request.draft_bytes = worker_->draft_model->FixedBytes() / RanksHere();
     request.draft_bytes_per_page =
@@ -281,19 +285,6 @@ void WorkerLoader::Steps::SayPlan() const {
   LogMemoryPlan(plan, max_model_len_, log_);
 }
 
-StepLimits WorkerLoader::Steps::Limits() const {
-  StepLimits limits;
-  limits.max_rows = config_.engine.max_num_seqs;
-  limits.max_tokens = program_options_.max_tokens;
-  limits.max_model_len = max_model_len_;
-  limits.block_size = BlockSizeOf(config_);
-  limits.groups = static_cast<int32_t>(program_options_.kv.groups.size());
-  limits.page_count = program_options_.page_count;
-  limits.vocab_size = worker_->model->program.vocab_size;
-  limits.max_loras = MaxLoras(config_);
-  return limits;
-}
-
 absl::Status WorkerLoader::Steps::PrepareConstraints() {
   if (PlansHost() && memory_plan_.constraint_bytes == 0) {
     log_.Warning("no memory is left for grammars: constraints are not served",
@@ -315,14 +306,14 @@ absl::Status WorkerLoader::Steps::StartRanks() {
   group.setup.size = config_.tensor_parallel_size;
   group.setup.arena_bytes =
       static_cast<uint64_t>(worker_->backend->EstimateSharedBytes(model.program, program_options_));
-  group.setup.limits = Limits();
+  group.setup.limits = LimitsOf(config_, program_options_, model.program.vocab_size);
   group.setup.text_digest = model.bundle_digest;
   group.setup.device = config_.device;
-  LogAdapters(worker_->adapters, log_);
-  group.identity = RankIdentity(model.model_id, Numerics()) + AdapterIdentity(worker_->adapters);
+  group.identity = RankIdentity(model.model_id, Numerics());
   group.max_in_flight = worker_->backend->MaxInFlight(model.program);
   group.progress = &worker_->progress;
   group.masks = worker_->masks.get();
+  if (worker_->group_adapters != nullptr) group.adapters = worker_->group_adapters->arena();
   worker_->device_monitor = MonitorDevices(config_, device_, metrics_, log_);
   if (worker_->device_monitor != nullptr) {
     group.device_note = [monitor = worker_->device_monitor.get()] { return monitor->Note(); };
@@ -340,6 +331,10 @@ absl::Status WorkerLoader::Steps::StartRanks() {
   worker_->runner = std::move(ranks);
   if (const absl::Status started = worker_->ranks->Start(); !started.ok()) {
     return WithFaults(started, worker_->device_monitor.get());
+  }
+  if (worker_->group_adapters != nullptr) {
+    worker_->pack_adapter = worker_->group_adapters->Packer();
+    QUIRE_RETURN_IF_ERROR(TakeAdapters());
   }
   return TakePages(worker_->ranks->page_count());
 }
@@ -382,11 +377,8 @@ absl::Status WorkerLoader::Steps::LoadWeights() {
     QUIRE_RETURN_IF_ERROR(worker_->draft_head->Load(program_options_.page_count));
   }
   worker_->program = worker_->backend->Load(worker_->model->program, program_options_);
-  QUIRE_ASSIGN_OR_RETURN(worker_->adapters,
-                         LoadAdapters(config_, worker_->model->program, *worker_->program));
-  LogAdapters(worker_->adapters, log_);
   CpuRunnerOptions runner;
-  runner.limits = Limits();
+  runner.limits = LimitsOf(config_, program_options_, worker_->model->program.vocab_size);
   runner.masks = worker_->masks.get();
   runner.now_us = [&clock = clock_] { return clock.Now(); };
   if (worker_->draft_head != nullptr) {
@@ -396,6 +388,18 @@ absl::Status WorkerLoader::Steps::LoadWeights() {
     worker_->drafter = std::move(drafter);
   }
   worker_->runner = std::make_unique<CpuRunner>(*worker_->program, std::move(runner));
+  if (MaxLoras(config_) > 0) {
+    worker_->pack_adapter = PackFor(worker_->model->program, *worker_->program);
+  }
+  return TakeAdapters();
+}
+
+// Those of the settings; later ones come in the same way.
+absl::Status WorkerLoader::Steps::TakeAdapters() {
+  if (worker_->pack_adapter == nullptr) return absl::OkStatus();
+  QUIRE_ASSIGN_OR_RETURN(worker_->adapters,
+                         LoadAdapters(config_, worker_->pack_adapter, *worker_->runner));
+  LogAdapters(worker_->adapters, log_);
   return absl::OkStatus();
 }
 

@@ -25,6 +25,7 @@
 #include "worker/draft_setup.h"
 #include "worker/engine/adapter_metrics.h"
 #include "worker/engine/engine.h"
+#include "worker/group_adapters.h"
 #include "worker/head_setup.h"
 #include "worker/load/memory_plan.h"
 #include "worker/model/model.h"
@@ -47,7 +48,9 @@ struct LoadedWorker {
   std::unique_ptr<model::Model> model;
   std::unique_ptr<kernels::Backend> backend;
   AdapterTable adapters;
+  std::unique_ptr<GroupAdapters> group_adapters;    // of ranks; null: they have none
   std::unique_ptr<kernels::LoadedProgram> program;  // with one rank instead of the engine's group
+  AdapterPack pack_adapter;                         // absent: none are served
   std::unique_ptr<RankMetrics> rank_metrics;
   std::unique_ptr<DeviceMonitor> device_monitor;  // of the ranks' GPUs
   std::unique_ptr<RankHost> rank_host;            // with a group of ranks

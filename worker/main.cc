@@ -111,7 +111,7 @@ class Service {
         engine_(*worker.engine, worker.progress, executor_.clock(),
                 executor_.MakeBell([this] { hub_->OnEngineOutput(); })) {
     AddMemoryMetrics(memory_, {"quire_worker_router_memory_", "routers", "the worker"}, metrics);
-    if (KeepsAdapters(config)) MakeKeeper();
+    if (worker.pack_adapter != nullptr) MakeKeeper();
     if (worker.vocabulary == nullptr) return;
     compiler_ = std::make_unique<ConstraintCompiler>(config.constraint, worker.vocabulary,
                                                      executor_, compiling_, metrics);
@@ -211,7 +211,7 @@ class Service {
  private:
   void MakeKeeper() {
     AdapterKeeperWorld world{executor_, loading_, job_metrics_, log_, *worker_.adapter_metrics};
-    world.read = AdapterReads(config_, worker_.model->program, *worker_.program);
+    world.read = AdapterReads(config_, worker_.model->program, worker_.pack_adapter);
     world.push = [this](EngineCommand&& command) { return engine_.TryPush(std::move(command)); };
     world.tell = [this](AdaptersChanged changed) {
       if (hub_ != nullptr) hub_->ChangeAdapters(std::move(changed));

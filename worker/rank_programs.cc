@@ -11,6 +11,7 @@
 #include "worker/draft/speculation.h"
 #include "worker/host_cpus.h"
 #include "worker/model/model.h"
+#include "worker/rank_adapters.h"
 #include "worker/runner/cpu_runner.h"
 #include "worker/scheduler/scheduler.h"
 
@@ -31,9 +32,11 @@ class LoadedRank final : public RankProgram {
         RankIdentity(model_->model_id, NumericsId(config, *backend_, options.kv.type, *model_));
     QUIRE_RETURN_IF_ERROR(model_->FillWeights(backend_->TakesRowWriters()));
     program_ = backend_->Load(model_->program, options);
-    QUIRE_ASSIGN_OR_RETURN(const AdapterTable adapters,
-                           LoadAdapters(config, model_->program, *program_));
-    identity_ += AdapterIdentity(adapters);
+    if (parts.adapters != nullptr) {
+      adapters_ = std::make_unique<RankAdapters>(
+          *parts.adapters, RankAdapters::Of{model_->program.lora_targets, *program_,
+                                            parts.setup.rank, config.max_lora_rank});
+    }
     CpuRunnerOptions runner;
     runner.limits = parts.setup.limits;
     runner.masks = &parts.masks;
@@ -60,6 +63,12 @@ class LoadedRank final : public RankProgram {
     return DeviceStatus();
   }
 
+  absl::Status SetAdapter(const RankAdapterSlot& slot) override {
+    QUIRE_ASSIGN_OR_RETURN(auto weights, adapters_->Take({slot.entry, slot.number}));
+    program_->SetAdapter(slot.slot, std::move(weights));
+    return DeviceStatus();
+  }
+
   RankReady Describe() override {
     const kernels::DeviceMemoryUse memory = program_->DeviceMemory();
     return {identity_, program_->WeightBytes() + program_->WorkspaceBytes() + program_->PoolBytes(),
@@ -77,6 +86,7 @@ class LoadedRank final : public RankProgram {
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<kernels::LoadedProgram> program_;
+  std::unique_ptr<RankAdapters> adapters_;  // null: none are served
   std::unique_ptr<CpuRunner> runner_;
   std::string identity_;
 };
@@ -132,6 +142,20 @@ kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
   const int32_t drafts = speculation.ok() ? speculation->num_speculative_tokens : 0;
   options.max_samples = std::max(config.engine.max_num_seqs, 1 + drafts);
   return options;
+}
+
+StepLimits LimitsOf(const WorkerConfig& config, const kernels::ProgramOptions& options,
+                    int32_t vocab_size) {
+  StepLimits limits;
+  limits.max_rows = config.engine.max_num_seqs;
+  limits.max_tokens = options.max_tokens;
+  limits.max_model_len = options.max_positions;
+  limits.block_size = BlockSizeOf(config);
+  limits.groups = static_cast<int32_t>(options.kv.groups.size());
+  limits.page_count = options.page_count;
+  limits.vocab_size = vocab_size;
+  limits.max_loras = MaxLoras(config);
+  return limits;
 }
 
 std::optional<kernels::DType> FloatTypeOf(const WorkerConfig& config) {

@@ -20,6 +20,7 @@
 #include "worker/model/model.h"
 #include "worker/ranks/rank.h"
 #include "worker/ranks/rank_host.h"
+#include "worker/runner/step_packet.h"
 
 namespace quire {
 
@@ -39,6 +40,10 @@ kernels::KvShape PagesOf(const WorkerConfig& config, const kernels::StepProgram&
 kernels::ProgramOptions RankProgramOptions(const WorkerConfig& config,
                                            const kernels::StepProgram& program,
                                            const kernels::Backend& backend);
+
+// What every packet of steps is held to. The options have pages and the longest context.
+StepLimits LimitsOf(const WorkerConfig& config, const kernels::ProgramOptions& options,
+                    int32_t vocab_size);
 
 // The type to which --dtype converts weights; auto converts none.
 std::optional<kernels::DType> FloatTypeOf(const WorkerConfig& config);

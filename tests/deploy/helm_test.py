@@ -73,8 +73,6 @@ REFUSED_AT_RENDER = [
     ("model.source.type=name", "model.source.name.reference is empty"),
     ("model.source.type=name,model.source.name.reference=hf:a/b", "model.servedNames is empty"),
     ("worker.tensorParallelSize=2", "worker.tensorParallelSize is 2: ranks are GPUs"),
-    ("worker.adapters.modules.sql=/a/sql,worker.device=cuda", "worker.adapters.modules: adapters are served on CPUs"),
-    ("worker.adapters.dir=/a,worker.device=cuda", "worker.adapters.dir: adapters are served on CPUs"),
     ("router.autoscaling.minReplicas=9", "router.autoscaling.minReplicas is 9, beyond maxReplicas, which is 8"),
     ("keda.enabled=true,keda.minReplicas=9", "keda.minReplicas is 9, beyond"),
     ("router.extraArgs[0]=--drain-timeout=600s", "router.extraArgs: --drain-timeout=600s is the chart's to set"),

@@ -14,6 +14,7 @@
 
 #include "kernels/collectives/futex.h"
 #include "tests/support/packet_limits.h"
+#include "worker/ranks/adapter_arena.h"
 #include "worker/ranks/expected_results.h"
 #include "worker/ranks/host_channel.h"
 #include "worker/ranks/rank.h"
@@ -79,6 +80,38 @@ void Masks(Bytes bytes) {
   const size_t words = (static_cast<size_t>(limits.vocab_size) + 31) / 32;
   for (size_t i = 0; i < masks.sequences.size(); ++i) MustBe(masks.Of(i).size() == words);
   MustEncodeTo(masks, EncodeRankMasks, bytes);
+}
+
+void AdapterSlot(Bytes bytes) {
+  StepLimits limits = test::SmallPacketLimits();
+  limits.max_loras = 4;
+  RankAdapterSlot slot;
+  if (!DecodeRankAdapterSlot(bytes, limits, slot).ok()) return;
+  MustBe(slot.slot >= 0 && slot.slot < limits.max_loras && slot.number > 0);
+  MustEncodeTo(slot, EncodeRankAdapterSlot, bytes);
+}
+
+// A rank's piece of the memory of adapters; what it reads is within the piece.
+void AdapterPiece(Bytes bytes) {
+  constexpr int kRank = 8;
+  const std::vector<kernels::LoraTarget> targets = {{{"m"}, 24, 16, {{0, 24}}, 0, 16},
+                                                    {{"n"}, 8, 40, {{0, 8}}, 0, 40}};
+  static const auto arena = AdapterArena::Create({1, 1, AdapterArena::PieceBytes(targets, kRank)});
+  MustBe(arena.ok());
+  std::string error;
+  static const auto memory = kernels::SharedMemory::Open(dup((*arena)->fd()), 1, error);
+  MustBe(memory != nullptr);
+  const auto piece = memory->bytes().last(static_cast<size_t>((*arena)->shape().rank_bytes));
+  std::memcpy(piece.data(), bytes.data(), std::min(bytes.size(), piece.size()));
+  const auto read = (*arena)->Read(0, 0, targets, kRank);
+  if (!read.ok()) return;
+  for (const kernels::AdapterMatrices& own : read->targets) {
+    for (const kernels::WeightSource* source : {&own.a, &own.b}) {
+      const auto size = own.a.rows == 0 ? 0 : static_cast<size_t>(source->Bytes());
+      const std::vector<std::byte> copy(source->data, source->data + size);
+      MustBe(copy.size() == size);
+    }
+  }
 }
 
 // The ring's memory as a rank gone mad leaves it: positions and bells, then the data.
@@ -149,8 +182,9 @@ void Rank(Bytes bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const quire::Bytes bytes(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
-  constexpr void (*kTargets[])(quire::Bytes) = {quire::Setup, quire::Ready, quire::Result,
-                                                quire::Ring,  quire::Rank,  quire::Masks};
+  constexpr void (*kTargets[])(quire::Bytes) = {
+      quire::Setup, quire::Ready, quire::Result,      quire::Ring,
+      quire::Rank,  quire::Masks, quire::AdapterSlot, quire::AdapterPiece};
   kTargets[data[0] % std::size(kTargets)](bytes);
   return 0;
 }

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import urllib.request
 
+import lora
 import pytest
 
 from harness import BIN, DEMO, ROOT, Process, RouterUnderTest, expect, run
@@ -103,6 +104,30 @@ def test_two_ranks_serve_the_same_in_every_batch_as_threads_and_processes():
             worker.signal(signal.SIGTERM)
             expect(worker.wait() == 0, worker.output())
     expect(all(answer == answers[0] for answer in answers), answers)
+
+
+def test_adapters_on_the_device_come_and_go(tmp_path):
+    for seed, name in enumerate(("one", "two", "three"), 1):
+        lora.make(DEMO, tmp_path / name, seed, size=0.12)
+    for flags in ((), ("--tensor-parallel-size=2", "--rank-backend=process")):
+        with serving("--enable-lora", "--max-loras=2", "--max-lora-rank=8", f"--lora-modules=one={tmp_path / 'one'}", *flags) as (worker, router):
+            def answer(model):
+                return ask(router, "Once upon a time there was", 8, model=model)
+
+            def order(route, **more):
+                status, said = router.post(f"/v1/{route}", more)
+                expect(status == 200, f"{route}: {said}")
+            alone = {model: answer(model) for model in ("demo", "one")}
+            for name in ("two", "three"):
+                order("load_lora_adapter", lora_name=name, lora_path=str(tmp_path / name))
+                alone[name] = answer(name)
+                for model in ("demo", "one", name):
+                    together = all_at_once([lambda m=m: answer(m) for m in ("demo", "one", name, model)])
+                    expect(together == [alone[m] for m in ("demo", "one", name, model)], f"{together} != {alone}")
+                order("unload_lora_adapter", lora_name=name)
+            expect(len({tuple(ids) for ids in alone.values()}) == 4, f"each writes its own: {alone}")
+            worker.signal(signal.SIGTERM)
+            expect(worker.wait() == 0, worker.output())
 
 
 def test_a_draft_model_on_the_device_changes_no_token():

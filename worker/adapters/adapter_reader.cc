@@ -74,9 +74,8 @@ absl::StatusOr<AdapterContent> AdapterReader::Read(const AdapterPlace& place,
   QUIRE_ASSIGN_OR_RETURN(const auto adapter,
                          PeftAdapter::Open(place.folder, {roots, max_rank_, MostFileBytes()}));
   AdapterContent content{adapter->digest(), adapter->rank(), 0, nullptr};
-  QUIRE_ASSIGN_OR_RETURN(const RankAdapter matrices, adapter->For(targets_));
   if (std::ranges::find(held, content.digest) != held.end()) return content;
-  content.weights = program_.PackAdapter(matrices.adapter);
+  QUIRE_ASSIGN_OR_RETURN(content.weights, pack_(*adapter));
   content.bytes = content.weights->Bytes();
   return content;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/lora_ops.h"
+#include "worker/adapters/peft_adapter.h"
 
 namespace quire {
 
@@ -35,13 +37,17 @@ absl::StatusOr<AdapterPlace> PlaceInRoot(const std::string& root, const std::str
 // Equal for equal states of a folder's files, which are not read; empty: one is missing.
 std::string FolderFingerprint(const std::string& folder);
 
+// An adapter as SetAdapter takes it. INVALID_ARGUMENT: it is no adapter of this model.
+using AdapterPack = std::function<absl::StatusOr<std::shared_ptr<const kernels::AdapterWeights>>(
+    const PeftAdapter& adapter)>;
+
 class AdapterReader {
  public:
-  AdapterReader(const std::vector<kernels::LoraTarget>& targets,
-                const kernels::LoadedProgram& program, std::vector<std::string> allowed_roots,
-                int max_rank)
+  // `targets` are of the whole model or of one rank.
+  AdapterReader(const std::vector<kernels::LoraTarget>& targets, AdapterPack pack,
+                std::vector<std::string> allowed_roots, int max_rank)
       : targets_(targets),
-        program_(program),
+        pack_(std::move(pack)),
         allowed_roots_(std::move(allowed_roots)),
         max_rank_(max_rank) {}
 
@@ -54,7 +60,7 @@ class AdapterReader {
   int64_t MostFileBytes() const;
 
   const std::vector<kernels::LoraTarget>& targets_;
-  const kernels::LoadedProgram& program_;
+  const AdapterPack pack_;
   const std::vector<std::string> allowed_roots_;
   const int max_rank_;
 };

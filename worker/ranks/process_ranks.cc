@@ -19,7 +19,8 @@ namespace {
 
 constexpr int kChannelFd = 3;  // in the child
 constexpr int kGroupFd = 4;
-constexpr int kFirstOtherFd = 5;
+constexpr int kAdaptersFd = 5;
+constexpr int kFirstOtherFd = 6;
 constexpr int kNoProgram = 127;  // the exit code of a child whose program cannot be run
 
 // Closes what it holds.
@@ -33,13 +34,20 @@ struct OwnedFd {
   OwnedFd& operator=(const OwnedFd&) = delete;
 };
 
+// What a child gets; `adapters` is −1 where there are none.
+struct GivenFds {
+  int channel;
+  int group;
+  int adapters;
+};
+
 // A copy outside of the numbers that the child gets.
 int CopyAbove(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, kFirstOtherFd); }
 
 // In the child, a copy of one thread of many: only functions that are safe in a signal handler may
 // be called here. It runs this program again, as it was started, even when its file has been
 // replaced since.
-[[noreturn]] void RunAnew(int channel, int group, char** argv, const sigset_t& mask) {
+[[noreturn]] void RunAnew(const GivenFds& fds, char** argv, const sigset_t& mask) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // also if it never reaches its program
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action = {};
@@ -47,9 +55,10 @@ int CopyAbove(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, kFirstOtherFd); }
                          action.sa_handler != SIG_DFL;
     if (handled) signal(number, SIG_DFL);
   }
-  dup2(channel, kChannelFd);
-  dup2(group, kGroupFd);
-  closefrom(kFirstOtherFd);
+  dup2(fds.channel, kChannelFd);
+  dup2(fds.group, kGroupFd);
+  if (fds.adapters >= 0) dup2(fds.adapters, kAdaptersFd);
+  closefrom(fds.adapters >= 0 ? kFirstOtherFd : kAdaptersFd);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   execve("/proc/self/exe", argv, environ);
   _exit(kNoProgram);
@@ -58,14 +67,14 @@ int CopyAbove(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, kFirstOtherFd); }
 // The child's id, or −1. Not posix_spawn: that returns when the child has begun its program, which
 // a child that a signal stops before never does, and the thread that supervises all ranks would
 // wait for it.
-pid_t StartChild(int channel, int group, char** argv) {
+pid_t StartChild(const GivenFds& fds, char** argv) {
   // The child must not run this process's handlers: they would write to descriptors of both.
   sigset_t all;
   sigset_t mask;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &mask);
   const pid_t child = _Fork();
-  if (child == 0) RunAnew(channel, group, argv, mask);
+  if (child == 0) RunAnew(fds, argv, mask);
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   return child;
 }
@@ -86,19 +95,22 @@ class ProcessRanks final : public RankHost {
     QUIRE_CHECK_MSG(!children_.contains(start.rank), "the rank of before has not ended");
     const OwnedFd channel(CopyAbove(start.channel->fd()));
     const OwnedFd group(CopyAbove(start.group->fd()));
-    if (channel.fd < 0 || group.fd < 0) {
+    const bool adapted = start.adapters != nullptr;
+    const OwnedFd adapters(adapted ? CopyAbove(start.adapters->fd()) : -1);
+    if (channel.fd < 0 || group.fd < 0 || (adapted && adapters.fd < 0)) {
       return absl::ResourceExhaustedError("no descriptor is free for a rank");
     }
     std::vector<std::string> texts = {
         "quire-worker", std::string(kRankProcessFlag) + std::to_string(getpid()) + "," +
-                            std::to_string(kChannelFd) + "," + std::to_string(kGroupFd)};
+                            std::to_string(kChannelFd) + "," + std::to_string(kGroupFd) + "," +
+                            std::to_string(adapted ? kAdaptersFd : -1)};
     texts.insert(texts.end(), arguments_.begin(), arguments_.end());
     std::vector<char*> argv;
     argv.reserve(texts.size() + 1);
     for (std::string& text : texts) argv.push_back(text.data());
     argv.push_back(nullptr);
     Child child;
-    child.pid = StartChild(channel.fd, group.fd, argv.data());
+    child.pid = StartChild({channel.fd, group.fd, adapters.fd}, argv.data());
     if (child.pid < 0) {
       return absl::ResourceExhaustedError(
           AbslView(std::string("a rank process cannot be started: ") + std::strerror(errno)));
@@ -179,8 +191,8 @@ std::optional<RankProcessArgument> ParseRankProcess(std::string_view argument) {
   RankProcessArgument parsed;
   const std::string numbers(argument.substr(kRankProcessFlag.size()));
   char rest = 0;
-  if (std::sscanf(numbers.c_str(), "%d,%d,%d%c", &parsed.parent_pid, &parsed.channel_fd,
-                  &parsed.group_fd, &rest) != 3) {
+  if (std::sscanf(numbers.c_str(), "%d,%d,%d,%d%c", &parsed.parent_pid, &parsed.channel_fd,
+                  &parsed.group_fd, &parsed.adapters_fd, &rest) != 4) {
     return std::nullopt;
   }
   return parsed;
@@ -196,6 +208,7 @@ bool BecomeRankProcess(const RankProcessArgument& argument) {
   signal(SIGPIPE, SIG_IGN);
   fcntl(argument.channel_fd, F_SETFD, FD_CLOEXEC);
   fcntl(argument.group_fd, F_SETFD, FD_CLOEXEC);
+  if (argument.adapters_fd >= 0) fcntl(argument.adapters_fd, F_SETFD, FD_CLOEXEC);
   return true;
 }
 
@@ -209,7 +222,7 @@ absl::Status ServeRankProcess(const RankProcessArgument& argument, const RankBui
     if (group == nullptr) return absl::InternalError(AbslView(error));
     return group.get();
   };
-  return ServeRank(*channel, open, build);
+  return ServeRank(*channel, open, build, argument.adapters_fd);
 }
 
 }  // namespace quire

@@ -71,8 +71,13 @@ class ReceivedMasks final : public StepMasks {
 // A rank between its setup and its end.
 class Rank {
  public:
-  Rank(HostChannel& channel, const GroupOpener& open_group, const RankBuilder& build)
-      : channel_(channel), masks_(channel), open_group_(open_group), build_(build) {}
+  Rank(HostChannel& channel, const GroupOpener& open_group, const RankBuilder& build,
+       std::unique_ptr<AdapterArena> adapters)
+      : channel_(channel),
+        masks_(channel),
+        open_group_(open_group),
+        build_(build),
+        adapters_(std::move(adapters)) {}
 
   absl::Status Serve() {
     ChannelMessage message;
@@ -99,6 +104,8 @@ class Rank {
       case RankMessage::kMasks:
         masks_.Take(message.bytes);
         return Checked(absl::OkStatus());
+      case RankMessage::kAdapter:
+        return SetAdapter(message.bytes);
       default:
         return absl::InternalError("the line from the engine is damaged");
     }
@@ -113,7 +120,10 @@ class Rank {
     const RankProgress progress = [this] {
       channel_.Send(static_cast<uint32_t>(RankMessage::kProgress), {}, {}, Soon());
     };
-    QUIRE_ASSIGN_OR_RETURN(program_, build_({setup_, *communicator_, masks_}, progress));
+    const bool fits = adapters_ == nullptr || setup_.rank < adapters_->shape().ranks;
+    if (!fits) return absl::InternalError("the memory of adapters is another group's");
+    QUIRE_ASSIGN_OR_RETURN(program_,
+                           build_({setup_, *communicator_, masks_, adapters_.get()}, progress));
     EncodeRankReady(program_->Describe(), bytes_);
     return Tell(RankMessage::kReady);
   }
@@ -132,6 +142,15 @@ class Rank {
     if (program_->MaxInFlight() > 1) return Checked(program_->Launch(packet));
     QUIRE_RETURN_IF_ERROR(Checked(program_->Run(packet, result_.step)));
     return TellResult();
+  }
+
+  absl::Status SetAdapter(std::span<const std::byte> bytes) {
+    RankAdapterSlot slot;
+    QUIRE_RETURN_IF_ERROR(DecodeRankAdapterSlot(bytes, setup_.limits, slot));
+    if (program_ == nullptr || adapters_ == nullptr || slot.entry >= adapters_->shape().entries) {
+      return absl::InternalError("the line from the engine is damaged");
+    }
+    return program_->SetAdapter(slot);
   }
 
   // Collects the steps in flight until the engine has sent something that comes first: the next
@@ -203,6 +222,7 @@ class Rank {
   ReceivedMasks masks_;
   const GroupOpener& open_group_;
   const RankBuilder& build_;
+  const std::unique_ptr<AdapterArena> adapters_;  // null: none are served
   RankSetup setup_;
   kernels::SharedGroup* group_ = nullptr;  // the opener's
   std::unique_ptr<kernels::Communicator> communicator_;
@@ -216,8 +236,12 @@ class Rank {
 }  // namespace
 
 absl::Status ServeRank(HostChannel& channel, const GroupOpener& open_group,
-                       const RankBuilder& build) {
-  return Rank(channel, open_group, build).Serve();
+                       const RankBuilder& build, int adapters_fd) {
+  std::unique_ptr<AdapterArena> adapters;
+  if (adapters_fd >= 0) {
+    QUIRE_ASSIGN_OR_RETURN(adapters, AdapterArena::Open(adapters_fd));
+  }
+  return Rank(channel, open_group, build, std::move(adapters)).Serve();
 }
 
 }  // namespace quire

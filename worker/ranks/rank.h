@@ -20,6 +20,7 @@
 #include "common/status.h"
 #include "kernels/collectives/shared_group.h"
 #include "kernels/communicator.h"
+#include "worker/ranks/adapter_arena.h"
 #include "worker/ranks/host_channel.h"
 #include "worker/ranks/rank_messages.h"
 #include "worker/runner/step_masks.h"
@@ -49,6 +50,9 @@ class RankProgram {
   virtual bool Ready() { return true; }
   virtual absl::Status Collect(StepResult& /*result*/) { std::abort(); }
 
+  // From the next packet on the slot holds this content of RankParts::adapters.
+  virtual absl::Status SetAdapter(const RankAdapterSlot& /*slot*/) { std::abort(); }
+
   virtual RankReady Describe() = 0;
   // Free memory of a device that has its own; otherwise 0.
   virtual int64_t DeviceFreeBytes() { return 0; }
@@ -61,6 +65,7 @@ struct RankParts {
   const RankSetup& setup;
   kernels::Communicator& communicator;
   StepMasks& masks;
+  AdapterArena* adapters = nullptr;  // absent where none are served
 };
 using RankBuilder = std::function<absl::StatusOr<std::unique_ptr<RankProgram>>(
     const RankParts& parts, const RankProgress& progress)>;
@@ -68,8 +73,9 @@ using RankBuilder = std::function<absl::StatusOr<std::unique_ptr<RankProgram>>(
 // The collectives of the rank's group; the result outlives ServeRank.
 using GroupOpener = std::function<absl::StatusOr<kernels::SharedGroup*>(const RankSetup& setup)>;
 
-// OK: the engine sent the order to leave, or has closed the channel.
+// `adapters_fd`, which it takes over, is of the AdapterArena; −1: there is none. OK: the engine
+// sent the order to leave, or has closed the channel.
 absl::Status ServeRank(HostChannel& channel, const GroupOpener& open_group,
-                       const RankBuilder& build);
+                       const RankBuilder& build, int adapters_fd = -1);
 
 }  // namespace quire

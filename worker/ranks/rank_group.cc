@@ -40,6 +40,7 @@ RankGroup::RankGroup(RankGroupOptions options, RankHost& host, Logger& log, Rank
   QUIRE_CHECK(options_.on_hopeless != nullptr && event_fd_ >= 0);
   metrics_.count.Set(options_.setup.size);
   device_free_.resize(static_cast<size_t>(options_.setup.size));
+  adapters_.resize(static_cast<size_t>(options_.setup.limits.max_loras));
 }
 
 RankGroup::~RankGroup() {
@@ -49,6 +50,7 @@ RankGroup::~RankGroup() {
 
 void RankGroup::Stop() {
   stopping_.store(true);
+  if (options_.adapters != nullptr) options_.adapters->Close();
   Ring();
   if (supervisor_.joinable()) supervisor_.join();
   ready_.store(0);
@@ -80,10 +82,27 @@ bool RankGroup::Lost() const { return mine_ == nullptr || ready_.load() != mine_
 
 bool RankGroup::Restore() {
   QUIRE_CHECK(Lost());
-  MutexLock lock(mutex_);
-  if (ready_.load() == 0) return false;
-  Adopt(current_);
+  {
+    MutexLock lock(mutex_);
+    if (ready_.load() == 0) return false;
+    Adopt(current_);
+  }
+  for (size_t slot = 0; slot < adapters_.size(); ++slot) {
+    if (adapters_[slot] != nullptr && !SendAdapter(static_cast<int>(slot))) break;
+  }
   return true;
+}
+
+void RankGroup::SetAdapter(int slot, std::shared_ptr<const kernels::AdapterWeights> adapter) {
+  adapters_[static_cast<size_t>(slot)] = std::move(adapter);
+  if (!Lost()) SendAdapter(slot);  // else once they are back
+}
+
+// Between two steps. A rank that was there when it was put into the arena has packed it.
+bool RankGroup::SendAdapter(int slot) {
+  const auto& adapter = static_cast<const ArenaAdapter&>(*adapters_[static_cast<size_t>(slot)]);
+  EncodeRankAdapterSlot({slot, adapter.place.entry, adapter.place.number}, head_);
+  return SendAll(RankMessage::kAdapter, head_, {}, FutexNowMicros() + options_.step_timeout_us);
 }
 
 void RankGroup::Launch(std::span<const std::byte> packet, int64_t /*now_us*/) {

@@ -48,7 +48,8 @@ struct RankGroupOptions {
   RankSetup setup;       // `rank` is filled in
   std::string identity;  // what every rank must report of itself
   int max_in_flight = 1;
-  StepMasks* masks = nullptr;  // of constrained rows; outlives the group
+  StepMasks* masks = nullptr;                        // of constrained rows; outlives the group
+  std::shared_ptr<AdapterArena> adapters = nullptr;  // absent where none are served
   int64_t step_timeout_us = 5'000'000;
   const StepProgress* progress = nullptr;  // the engine's; outlives the group
   // What is known of the ranks' devices when they were lost, in one line for the log; may be
@@ -79,6 +80,8 @@ class RankGroup final : public Runner {
   void Launch(std::span<const std::byte> packet, int64_t now_us) override;
   void Collect(StepResult& result) override;
   int MaxInFlight() const override { return options_.max_in_flight; }
+  // An ArenaAdapter of the options' arena. Ranks that start again get it again.
+  void SetAdapter(int slot, std::shared_ptr<const kernels::AdapterWeights> adapter) override;
   bool Lost() const override;
   bool Restore() override;
 
@@ -95,6 +98,7 @@ class RankGroup final : public Runner {
   bool SendAll(RankMessage kind, std::span<const std::byte> head, std::span<const std::byte> body,
                int64_t until_us);
   void SendMasks(int64_t until_us);
+  bool SendAdapter(int slot);
   bool ReceiveResult(int rank, int64_t start_us, const Flight& flight, RankResult& result);
 
   // --- the supervising thread
@@ -134,7 +138,8 @@ class RankGroup final : public Runner {
   RankResult result_;                 // reused
   std::vector<int64_t> device_free_;  // by rank, bytes
   std::vector<std::byte> head_;
-  RankMasks masks_;  // reused
+  RankMasks masks_;                                                       // reused
+  std::vector<std::shared_ptr<const kernels::AdapterWeights>> adapters_;  // by slot
 
   // The supervising thread.
   std::thread supervisor_;

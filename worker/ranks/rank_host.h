@@ -25,6 +25,7 @@ struct RankStart {
   int rank = 0;
   HostChannel* channel = nullptr;  // the engine's side
   kernels::SharedGroup* group = nullptr;
+  const AdapterArena* adapters = nullptr;  // absent where none are served
 };
 
 class RankHost {
@@ -55,6 +56,7 @@ struct RankProcessArgument {
   int parent_pid = 0;
   int channel_fd = -1;
   int group_fd = -1;
+  int adapters_fd = -1;  // −1: there is no such memory
 };
 inline constexpr std::string_view kRankProcessFlag = "--rank-process=";
 // Nothing when `argument` is not one of RankProcesses'.

@@ -123,6 +123,24 @@ absl::Status DecodeRankSetup(std::span<const std::byte> bytes, RankSetup& setup)
   return good ? absl::OkStatus() : Damaged("setup");
 }
 
+void EncodeRankAdapterSlot(const RankAdapterSlot& slot, std::vector<std::byte>& bytes) {
+  FlatWriter out(bytes);
+  out.Put(slot.slot);
+  out.Put(slot.entry);
+  out.Put(slot.number);
+  out.End();
+}
+
+absl::Status DecodeRankAdapterSlot(std::span<const std::byte> bytes, const StepLimits& limits,
+                                   RankAdapterSlot& slot) {
+  FlatReader in(bytes);
+  slot.slot = in.InRange(0, limits.max_loras);
+  slot.entry = in.InRange(0, INT32_MAX);
+  slot.number = in.Get<uint64_t>();
+  const bool good = in.ok() && in.AtEnd() && slot.slot < limits.max_loras && slot.number > 0;
+  return good ? absl::OkStatus() : Damaged("adapter");
+}
+
 void EncodeRankReady(const RankReady& ready, std::vector<std::byte>& bytes) {
   FlatWriter out(bytes);
   out.PutText(ready.identity);

@@ -16,7 +16,7 @@
 
 namespace quire {
 
-inline constexpr uint32_t kRankMessagesVersion = 5;
+inline constexpr uint32_t kRankMessagesVersion = 6;
 inline constexpr size_t kMaxRankTextBytes = 4096;
 
 enum class RankMessage : uint32_t {
@@ -25,6 +25,7 @@ enum class RankMessage : uint32_t {
   kStep,       // RankStep and the packet
   kLeave,      // nothing
   kMasks,      // RankMasks, behind the packet of a step that samples constrained rows
+  kAdapter,    // RankAdapterSlot, between two packets
   // from a rank
   kProgress = 16,  // nothing: it still loads
   kReady,          // RankReady, once
@@ -66,6 +67,13 @@ struct RankMasks {
   }
 };
 
+// From the next packet on the slot holds this content of the ranks' memory of adapters.
+struct RankAdapterSlot {
+  int32_t slot = 0;
+  int32_t entry = 0;
+  uint64_t number = 0;
+};
+
 struct RankResult {
   uint64_t digest = 0;            // after this step
   bool full = false;              // `step` has samples and scores, else only its number and time
@@ -87,6 +95,10 @@ void EncodeRankMasks(const RankMasks& masks, std::vector<std::byte>& bytes);
 // `masks` keeps its memory; unspecified after a failure.
 absl::Status DecodeRankMasks(std::span<const std::byte> bytes, const StepLimits& limits,
                              RankMasks& masks);
+
+void EncodeRankAdapterSlot(const RankAdapterSlot& slot, std::vector<std::byte>& bytes);
+absl::Status DecodeRankAdapterSlot(std::span<const std::byte> bytes, const StepLimits& limits,
+                                   RankAdapterSlot& slot);
 
 void EncodeRankResult(const RankResult& result, std::vector<std::byte>& bytes);
 // `result` keeps its memory; unspecified after a failure.

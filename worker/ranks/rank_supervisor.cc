@@ -108,8 +108,8 @@ absl::Status RankGroup::StartRanks(Generation& generation) {
   std::vector<std::byte> bytes;
   for (size_t rank = 0; rank < size; ++rank) {
     HostChannel& channel = *generation.channels[rank];
-    QUIRE_RETURN_IF_ERROR(
-        host_.Start({static_cast<int>(rank), &channel, generation.collectives.get()}));
+    QUIRE_RETURN_IF_ERROR(host_.Start(
+        {static_cast<int>(rank), &channel, generation.collectives.get(), options_.adapters.get()}));
     RankSetup setup = options_.setup;
     setup.rank = static_cast<int32_t>(rank);
     setup.limits.page_count = page_count_.load();

@@ -19,16 +19,20 @@ class ThreadRanks final : public RankHost {
     const int fd = dup(start.channel->fd());
     if (fd < 0) return absl::ResourceExhaustedError("no descriptor is free for a rank");
     QUIRE_ASSIGN_OR_RETURN(auto channel, HostChannel::Open(fd));
+    const int adapters_fd = start.adapters == nullptr ? -1 : dup(start.adapters->fd());
+    if (start.adapters != nullptr && adapters_fd < 0) {
+      return absl::ResourceExhaustedError("no descriptor is free for a rank");
+    }
     auto rank = std::make_unique<Running>();
     rank->channel = std::move(channel);
-    rank->thread = std::thread([this, rank = rank.get(), start] {
+    rank->thread = std::thread([this, rank = rank.get(), start, adapters_fd] {
       pthread_setname_np(pthread_self(), ("rank-" + std::to_string(start.rank)).c_str());
       const GroupOpener open =
           [&start](const RankSetup& setup) -> absl::StatusOr<kernels::SharedGroup*> {
         QUIRE_CHECK(setup.size == start.group->size());
         return start.group;
       };
-      rank->why = StatusMessage(ServeRank(*rank->channel, open, build_));
+      rank->why = StatusMessage(ServeRank(*rank->channel, open, build_, adapters_fd));
       rank->ended.store(true);
     });
     QUIRE_CHECK_MSG(!running_.contains(start.rank), "the rank of before has not ended");

@@ -2,9 +2,9 @@
 // rank.
 //
 // Pure. A slot is one piece of memory, which one copy fills. Smaller ranks, and modules that an
-// adapter leaves alone, are zeros. Of a step's modules, those that are neighbours of one width are
-// one launch of B. A module that begins at no multiple of 8 shares a matrix with those before it,
-// where each has rows and columns of its own and all else is zero.
+// adapter leaves alone, are zeros. Neighbouring modules of one width are one launch of B. A module
+// that begins at no multiple of 8 shares a matrix with those before it, where each has rows and
+// columns of its own and all else is zero.
 #pragma once
 
 #include <cstddef>

@@ -83,8 +83,7 @@ constexpr int64_t SparePages(int rows, int block_size) {
 
 // The shape of a batch's step.
 StepShape ShapeOfStep(const StepBatch& batch, const StepRules& rules);
-// The shape of a bucket of this many rows of one token each, all of which may have adapters or
-// none.
+// The shape of a bucket of this many rows of one token each; `adapters`: any of them may have one.
 StepShape ShapeOfBucket(int rows, int max_spans, const StepRules& rules, bool adapters = false);
 // The largest shape that steps of this many tokens, samples and rows can have.
 struct StepMost {

@@ -48,7 +48,6 @@ TEST(AdapterFlags, WhatIsWrongIsNamed) {
     const char* saying;
   } kWrong[] = {
       {{"--lora-modules=a=/x"}, "--lora-modules: goes with --enable-lora, which is missing"},
-      {{on, "--device=cuda"}, "--enable-lora: adapters are served on the CPU alone; leave it out"},
       {{on, "--lora-modules=a"}, "--lora-modules: 'a' has no =; give NAME=FOLDER"},
       {{on, "--lora-modules=a="}, "has no folder"},
       {{on, "--lora-modules==/x"}, "is empty; give NAME=FOLDER"},

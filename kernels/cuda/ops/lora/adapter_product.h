@@ -2,8 +2,8 @@
 // adapters over the rows of a base product, or B over what A made.
 //
 // For token t of the list, whose adapter is in slot a, and slice s of `slices`:
-// out[t][s · n …] (+)= scale · (x[t][s · k …] · weight_{a, s}ᵀ). Pieces of K, and the order of
-// sums, are those of a plain product (gemm.h), so a row has the bits of a product with its
+// out[t][s · n …] (+)= scale · (x[t][s · k …] · weight_{a, s}ᵀ). Pieces of K and the order of
+// sums equal a plain product's (gemm.h), so a row has the bits of a product with its
 // adapter's matrix alone, whatever shares its tile and however wide that is. Rows that are in no
 // list are neither read nor written.
 //
