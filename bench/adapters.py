@@ -16,11 +16,21 @@ from harness import Server  # noqa: E402
 from speculation import together  # noqa: E402
 
 RANK, ADAPTERS = 16, 32
-# Gemma 3 270M: inputs and outputs of each projection.
-LAYERS = 18
-PROJECTIONS = {"self_attn.q_proj": (640, 1024), "self_attn.k_proj": (640, 256), "self_attn.v_proj": (640, 256),
-               "self_attn.o_proj": (1024, 640), "mlp.gate_proj": (640, 2048), "mlp.up_proj": (640, 2048),
-               "mlp.down_proj": (2048, 640)}
+
+
+class Shape:
+    """Layers, and inputs and outputs of each projection."""
+
+    def __init__(self, layers, width, queries, keys, inner):
+        self.layers = layers
+        self.projections = {
+            "self_attn.q_proj": (width, queries), "self_attn.k_proj": (width, keys), "self_attn.v_proj": (width, keys),
+            "self_attn.o_proj": (queries, width), "mlp.gate_proj": (width, inner), "mlp.up_proj": (width, inner),
+            "mlp.down_proj": (inner, width)}
+
+
+GEMMA_270M = Shape(18, 640, 1024, 256, 2048)
+LLAMA_1B = Shape(16, 2048, 2048, 512, 8192)
 
 
 def numbers(draw, count, high):
@@ -31,24 +41,24 @@ def numbers(draw, count, high):
     return bytes(packed)
 
 
-def write_adapter(folder, seed):
+def write_adapter(folder, shape, seed):
     """A folder as PEFT saves it."""
     folder.mkdir()
     draw = random.Random(seed)
     header, pieces, at = {}, [], 0
-    for layer in range(LAYERS):
-        for projection, (inputs, outputs) in PROJECTIONS.items():
+    for layer in range(shape.layers):
+        for projection, (inputs, outputs) in shape.projections.items():
             name = f"base_model.model.model.layers.{layer}.{projection}"
-            for matrix, shape, high in (("A", [RANK, inputs], 0x28), ("B", [outputs, RANK], 0x20)):
-                pieces.append(numbers(draw, shape[0] * shape[1], high))
-                header[f"{name}.lora_{matrix}.weight"] = {"dtype": "F16", "shape": shape,
+            for matrix, sides, high in (("A", [RANK, inputs], 0x28), ("B", [outputs, RANK], 0x20)):
+                pieces.append(numbers(draw, sides[0] * sides[1], high))
+                header[f"{name}.lora_{matrix}.weight"] = {"dtype": "F16", "shape": sides,
                                                           "data_offsets": [at, at + len(pieces[-1])]}
                 at += len(pieces[-1])
     text = json.dumps(header).encode()
     (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(pieces))
     (folder / "adapter_config.json").write_text(json.dumps({
         "peft_type": "LORA", "r": RANK, "lora_alpha": RANK, "bias": "none",
-        "target_modules": sorted(name.split(".")[1] for name in PROJECTIONS)}))
+        "target_modules": sorted(name.split(".")[1] for name in shape.projections)}))
     return folder
 
 
@@ -63,9 +73,9 @@ def seconds_to_ready(model, *flags):
         return time.perf_counter() - begin
 
 
-def run(model, cycles, tokens=96):
+def run(model, shape, cycles, tokens=96):
     with tempfile.TemporaryDirectory() as scratch:
-        folders = [write_adapter(pathlib.Path(scratch) / f"a{i}", i) for i in range(ADAPTERS)]
+        folders = [write_adapter(pathlib.Path(scratch) / f"a{i}", shape, i) for i in range(ADAPTERS)]
         flags = ["--enable-lora", f"--max-loras={ADAPTERS}", f"--max-lora-rank={RANK}"]
         named = [*flags, *(f"--lora-modules={folder.name}={folder}" for folder in folders)]
         table = {}

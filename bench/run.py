@@ -182,11 +182,15 @@ def bench_speculation(args):
 def bench_adapters(args):
     """Tokens/s of rows with adapters over rows without, and what an adapter adds to a start."""
     import adapters
+    import cpu
+    large = cpu.shape_1b(cpu.peer_folder(), "Q4_K_M")
     record("adapters", {
-        "model": "gemma3-270m Q4_K_M", "unit": "tokens/s",
+        "unit": "tokens/s",
         "workload": f"96 greedy tokens of each stream; adapters of rank {adapters.RANK} on all projections, a different one "
         "for each row; base and adapters in turns on one server, tokens equal from cycle to cycle",
-        "results": adapters.run(str(gemma()), args.cycles)})
+        "results": {
+            "gemma3-270m Q4_K_M": adapters.run(str(gemma()), adapters.GEMMA_270M, args.cycles),
+            "Llama-3.2-1B's shape, Q4_K_M": adapters.run(str(large), adapters.LLAMA_1B, args.cycles)}})
 
 
 # A pass is far shorter than the turn that another process would take from it.
