@@ -35,18 +35,18 @@ void RankAdapters::Run() {
     const uint32_t seen = arena_.Changes();
     for (int entry = 0; entry < arena_.shape().entries && !stopping_.load(); ++entry) {
       const ArenaPlace place{entry, arena_.NumberOf(entry)};
-      Packed& own = packed_[static_cast<size_t>(entry)];
+      const auto at = static_cast<size_t>(entry);
       {
         MutexLock lock(mutex_);
-        if (own.number == place.number) continue;
-        own = {place.number, nullptr};
+        if (packed_[at].number == place.number) continue;
+        packed_[at] = {place.number, nullptr};
       }
       if (place.number == 0) continue;
       auto weights = Pack(place);
       if (weights == nullptr) continue;
       {
         MutexLock lock(mutex_);
-        own.weights = std::move(weights);
+        packed_[at].weights = std::move(weights);
       }
       arena_.SetPacked(place, of_.rank);
     }
