@@ -135,9 +135,11 @@ void AdapterKeeper::Read() {
 void AdapterKeeper::OnRead(absl::StatusOr<AdapterContent> content) {
   QUIRE_CHECK(running_.has_value() && placing_ == 0);
   if (!content.ok()) {
-    const bool absent = absl::IsNotFound(content.status());
-    return Finish({absent ? AdapterVerdict::kNotFound : AdapterVerdict::kInvalid,
-                   StatusMessage(content.status())});
+    const absl::Status& why = content.status();
+    const AdapterVerdict verdict = absl::IsNotFound(why)      ? AdapterVerdict::kNotFound
+                                   : absl::IsUnavailable(why) ? AdapterVerdict::kQueueFull
+                                                              : AdapterVerdict::kInvalid;
+    return Finish({verdict, StatusMessage(why)});
   }
   running_->content = *std::move(content);
   if (held_.contains(running_->content.digest)) return Finish(Serve(*running_));
@@ -233,8 +235,9 @@ void AdapterKeeper::NoteEnd(const Job& job, const Verdict& verdict) {
     Failed& failed = failed_[job.order.name];
     said = failed.why == verdict.second;
     failed = {job.place.folder, job.fingerprint, verdict.second, -1};
-    const bool no_slot = verdict.first == AdapterVerdict::kNoSlot;
-    if (no_slot) failed.again_at = world_.executor.clock().Now() + kNoSlotPause;
+    const bool passes =
+        verdict.first == AdapterVerdict::kNoSlot || verdict.first == AdapterVerdict::kQueueFull;
+    if (passes) failed.again_at = world_.executor.clock().Now() + kNoSlotPause;
     world_.job_metrics.broken.Set(static_cast<double>(problems_.size() + failed_.size()));
   }
   if (said) return;

@@ -36,7 +36,8 @@ namespace quire {
 inline constexpr size_t kMaxAdapterJobs = 16;
 inline constexpr uint32_t kAdapterJobsRetryMs = 1000;
 inline constexpr Micros kDesiredLookInterval = kMicrosPerSecond / 2;
-// An entry of --lora-dir that found no slot is tried again after this time.
+// An entry of --lora-dir that found no slot, or ranks that were not there, is tried again after
+// this time.
 inline constexpr Micros kNoSlotPause = 5 * kMicrosPerSecond;
 
 struct AdapterKeeperOptions {

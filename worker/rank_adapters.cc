@@ -62,8 +62,8 @@ absl::StatusOr<std::shared_ptr<const kernels::AdapterWeights>> RankAdapters::Tak
     if (own.number == place.number && own.weights != nullptr) return std::move(own.weights);
   }
   auto weights = Pack(place);
-  if (weights == nullptr) {
-    return absl::InternalError("an adapter's memory has another content than the engine named");
+  if (weights == nullptr && arena_.NumberOf(place.entry) == place.number) {
+    return absl::InternalError("the matrices of an adapter are damaged");
   }
   return weights;
 }

@@ -30,8 +30,8 @@ class RankAdapters {
   RankAdapters(AdapterArena& arena, const Of& of);
   ~RankAdapters();
 
-  // A content for SetAdapter; packs it here where that has not been done. INTERNAL: the arena no
-  // longer has it.
+  // A content for SetAdapter; packs it here where that has not been done. Null: it has given way to
+  // another one since the engine named it, which no row uses. INTERNAL: it is damaged.
   absl::StatusOr<std::shared_ptr<const kernels::AdapterWeights>> Take(const ArenaPlace& place);
 
  private:

@@ -76,34 +76,37 @@ def metric(server, name):
     return metric_in(server.get("/metrics")[1], name)
 
 
+def changes_beside_streams(server, made, texts):
+    """A stream of the model and one of `sql`, which is the first adapter; others come and go meanwhile."""
+    answers = {}
+
+    def stream(model):
+        answers[model] = stream_of(server, model)
+    running = [threading.Thread(target=stream, args=(model,)) for model in ("demo", "sql")]
+    for thread in running:
+        thread.start()
+    while any(thread.is_alive() for thread in running):
+        expect(load(server, "more", made / "two")[0] == 200, "another one")
+        expect(text_of(server, "more") == texts["two"][0], "and its answers")
+        expect(load(server, "more", made / "three", load_inplace=True)[0] == 200, "replaced")
+        expect(text_of(server, "more") == texts["three"][0], "the new content")
+        expect(load(server, "bad", made / "broken")[0] == 400, "a broken one")
+        expect(unload(server, "more") == (200, "Success: LoRA adapter 'more' removed successfully."), "it goes")
+        expect(status_of(server, "more") == 404, "it is gone")
+    for thread in running:
+        thread.join()
+    expect(answers == {"demo": texts["demo"][1], "sql": texts["one"][1]}, "streams are what they are alone")
+
+
 def test_adapters_come_and_go_while_streams_run(made, texts):
     with Server("--enable-lora", "--max-loras=3", "--max-lora-rank=8") as server:
         expect(names(server) == {"demo"}, names(server))
         expect(status_of(server, "sql") == 404, "no worker has it")
-        answers = {}
-
-        def stream(model):
-            answers[model] = stream_of(server, model)
         expect(load(server, "sql", made / "one") == (200, LOADED.format("sql")), "it is loaded")
         models = {model["id"]: model for model in json.loads(server.get("/v1/models")[1])["data"]}
         expect(models["sql"]["parent"] == "demo" and len(models["sql"]["adapter"]) == 64, models)
         expect(text_of(server, "sql") == text_of(server, "demo:sql") == texts["one"][0], "its answers")
-        running = [threading.Thread(target=stream, args=(model,)) for model in ("demo", "sql")]
-        for thread in running:
-            thread.start()
-        # What is loaded, replaced, refused and unloaded meanwhile.
-        while any(thread.is_alive() for thread in running):
-            expect(load(server, "more", made / "two")[0] == 200, "another one")
-            expect(text_of(server, "more") == texts["two"][0], "and its answers")
-            expect(load(server, "more", made / "three", load_inplace=True)[0] == 200, "replaced")
-            expect(text_of(server, "more") == texts["three"][0], "the new content")
-            expect(load(server, "bad", made / "broken")[0] == 400, "a broken one")
-            expect(unload(server, "more") == (200, "Success: LoRA adapter 'more' removed successfully."), "it goes")
-            expect(status_of(server, "more") == 404, "it is gone")
-        for thread in running:
-            thread.join()
-        expect(answers["demo"] == texts["demo"][1], "the model's stream is what it is alone")
-        expect(answers["sql"] == texts["one"][1], "and so is the adapter's")
+        changes_beside_streams(server, made, texts)
         expect(names(server) == {"demo", "sql"}, names(server))
 
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -30,7 +31,6 @@ int64_t Aligned(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; 
 
 // In front of a rank's matrices.
 struct PieceHead {
-  uint64_t number = 0;
   uint64_t targets = 0;
 };
 struct PieceTarget {
@@ -53,7 +53,7 @@ int64_t HeadBytes(size_t targets) {
 }
 
 // The bytes that a piece takes; 0: it has no room, or a type that is not served.
-int64_t WritePiece(const Adapter& adapter, uint64_t number, std::span<std::byte> piece) {
+int64_t WritePiece(const Adapter& adapter, std::span<std::byte> piece) {
   const size_t count = adapter.targets.size();
   int64_t at = HeadBytes(count);
   const auto room = static_cast<int64_t>(piece.size());
@@ -80,7 +80,7 @@ int64_t WritePiece(const Adapter& adapter, uint64_t number, std::span<std::byte>
     heads[i].b = static_cast<uint64_t>(put(from.b));
   }
   if (at > room) return 0;
-  const PieceHead head{number, count};
+  const PieceHead head{count};
   std::memcpy(piece.data(), &head, sizeof(head));
   if (count > 0) {
     std::memcpy(piece.data() + sizeof(head), heads.data(), count * sizeof(PieceTarget));
@@ -177,29 +177,25 @@ std::span<std::byte> AdapterArena::Piece(int entry, int rank) const {
   return memory_->bytes().subspan(static_cast<size_t>(at), static_cast<size_t>(shape_.rank_bytes));
 }
 
-int AdapterArena::TakeEntry() {
+std::optional<ArenaPlace> AdapterArena::TakeEntry() {
   MutexLock lock(mutex_);
   const auto free = std::find(used_.begin(), used_.end(), false);
-  if (free == used_.end()) return -1;
+  if (free == used_.end()) return std::nullopt;
   *free = true;
-  return static_cast<int>(free - used_.begin());
+  return ArenaPlace{static_cast<int32_t>(free - used_.begin()), ++last_number_};
 }
 
 absl::StatusOr<ArenaPlace> AdapterArena::Put(std::span<const Adapter> by_rank,
                                              int64_t wait_micros) {
   QUIRE_CHECK(by_rank.size() == static_cast<size_t>(shape_.ranks));
-  ArenaPlace place{TakeEntry(), 0};
-  if (place.entry < 0) {
-    return absl::ResourceExhaustedError("no memory is free for another adapter; try again");
+  const std::optional<ArenaPlace> taken = TakeEntry();
+  if (!taken.has_value()) {
+    return absl::UnavailableError("no memory is free for another adapter; try again");
   }
-  {
-    MutexLock lock(mutex_);
-    place.number = ++last_number_;
-  }
+  const ArenaPlace place = *taken;
   int64_t bytes = 0;
   for (int rank = 0; rank < shape_.ranks; ++rank) {
-    const int64_t piece =
-        WritePiece(by_rank[static_cast<size_t>(rank)], place.number, Piece(place.entry, rank));
+    const int64_t piece = WritePiece(by_rank[static_cast<size_t>(rank)], Piece(place.entry, rank));
     if (piece == 0) {
       Free(place);
       return absl::InternalError("an adapter does not fit into the memory of adapters");
@@ -228,12 +224,12 @@ absl::Status AdapterArena::AwaitPacked(const ArenaPlace& place, int64_t until_us
     }
     if (left == 0) return absl::OkStatus();
     if (FutexNowMicros() >= until_us) {
-      return absl::DeadlineExceededError(
-          AbslView(std::to_string(left) + " of the ranks have not taken the adapter; try again"));
+      return absl::UnavailableError(AbslView(
+          "ranks that have not taken the adapter: " + std::to_string(left) + "; try again"));
     }
     kernels::FutexWait(header().done, seen, kLookAtRanksMicros);
   }
-  return absl::CancelledError("the worker leaves");
+  return absl::UnavailableError("the worker leaves");
 }
 
 void AdapterArena::Free(const ArenaPlace& place) {

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -51,8 +52,8 @@ class AdapterArena {
   int fd() const { return memory_->fd(); }
 
   // --- the engine's side
-  // Writes an adapter, by rank, and waits until all ranks have packed it. RESOURCE_EXHAUSTED: no
-  // entry is free; DEADLINE_EXCEEDED: a rank has not packed it in time; CANCELLED: closed.
+  // Writes an adapter, by rank, and waits until all ranks have packed it. UNAVAILABLE: no entry is
+  // free, a rank has not packed it in time, or the arena is closed.
   absl::StatusOr<ArenaPlace> Put(std::span<const kernels::Adapter> by_rank, int64_t wait_micros);
   void Free(const ArenaPlace& place);
   // Puts end at once, also those of later.
@@ -80,7 +81,7 @@ class AdapterArena {
   Header& header() const;
   Entry& EntryAt(int entry) const;
   std::span<std::byte> Piece(int entry, int rank) const;
-  int TakeEntry();
+  std::optional<ArenaPlace> TakeEntry();
   absl::Status AwaitPacked(const ArenaPlace& place, int64_t until_us);
 
   const AdapterArenaShape shape_;

@@ -47,9 +47,11 @@ struct AdapterSlots {
   uint16_t* inner = nullptr;    // [tokens][plan.inner] bfloat16: what A makes
   std::vector<bool> held;       // by slot
 
-  // −1: a row without one.
+  // Whether a row may name the slot. −1: it has no adapter; a program without their ops has nothing
+  // to add, whatever its rows name.
   bool Holds(int slot) const {
-    return slot < 0 || (static_cast<size_t>(slot) < held.size() && held[static_cast<size_t>(slot)]);
+    if (slot < 0 || plan.steps.empty()) return true;
+    return static_cast<size_t>(slot) < held.size() && held[static_cast<size_t>(slot)];
   }
 };
 

@@ -31,8 +31,8 @@ int PrefillTiles(int tokens, int heads_per_kv_head) {
 }
 // For so many tokens with adapters.
 void SetLora(int tokens, const StepRules& rules, StepShape& shape) {
+  if (tokens == 0 || rules.max_loras == 0) return;
   shape.lora_tokens = tokens;
-  if (tokens == 0) return;
   shape.lora_tile_rows = ExpertTileRows(tokens, rules.max_loras);
   shape.lora_tiles = MostExpertTiles(tokens, rules.max_loras, shape.lora_tile_rows);
 }

@@ -51,6 +51,7 @@ class AdapterKeeperTest : public testing::Test {
       std::ifstream file(place.folder + "/adapter_model.safetensors");
       std::string content;
       if (!(file >> content)) return absl::NotFoundError("no adapter is found at " + place.folder);
+      if (ranks_lost_) return absl::UnavailableError("1 of the ranks have not taken the adapter");
       if (content == "broken") return InvalidArgument("tensor \"x\"\nhas no partner");
       roots_.push_back(place.root);
       AdapterContent read{DigestOf(content), 8, 1, nullptr};
@@ -139,6 +140,7 @@ class AdapterKeeperTest : public testing::Test {
   std::vector<std::string> roots_;
   int reads_ = 0;
   uint64_t number_ = 0;
+  bool ranks_lost_ = false;
   bool engine_full_ = false;
   std::unique_ptr<AdapterKeeper> keeper_;
 };
@@ -300,6 +302,23 @@ TEST_F(AdapterKeeperTest, TheFolderIsServedAndFollowed) {
   fs::remove_all(dir_ / "legal");
   Run(kMicrosPerSecond);
   EXPECT_EQ(Names(), (Map{{"sql", "three"}}));
+}
+
+TEST_F(AdapterKeeperTest, RanksThatWereNotThereAreAskedAgain) {
+  options_.lora_dir = dir_.string();
+  Make();
+  ASSERT_TRUE(keeper_->LoadAtStart([this](AdapterCommand one) { return Place(one); }).ok());
+  keeper_->Start();
+  ranks_lost_ = true;
+  WriteAdapter("sql", "one");
+  Run(kMicrosPerSecond);
+  EXPECT_TRUE(Names().empty());
+  const AdapterResult refused = Ask(LoadOf("own", "sql"));
+  EXPECT_EQ(refused.verdict, KeptVerdict::kQueueFull) << "it is not the adapter's fault";
+  EXPECT_GT(refused.retry_after_ms, 0u);
+  ranks_lost_ = false;
+  Run(kNoSlotPause + kMicrosPerSecond);
+  EXPECT_EQ(Names(), (Map{{"sql", "one"}})) << "though its folder has not changed";
 }
 
 TEST_F(AdapterKeeperTest, AListSwitchesNamesAtOnceWhereTheContentIsHeld) {

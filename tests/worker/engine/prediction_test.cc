@@ -84,6 +84,31 @@ TEST_P(PredictionTest, AWrongOneChangesNothingButItsCounts) {
   harness.ExpectBooksBalance();
 }
 
+// Where every token takes a step's time again, and whatever became of the drafts of others.
+TEST_P(PredictionTest, ItIsTriedOnceInFullBeforeItIsJudged) {
+  HarnessOptions options = Drafting();
+  options.step_micros = [](int64_t tokens) { return 1000 * tokens; };
+  Harness harness(options);
+  for (uint64_t request = 1; request <= 12; ++request) {
+    Submit submit = Long(harness, request);
+    submit.sampling.max_tokens = 20;  // a row without a prediction would not draft so soon
+    const Answer solo = Solo(options, submit);
+    const bool right = request == 12;
+    std::vector<TokenId> predicted = solo.tokens;
+    for (size_t i = 4; i < predicted.size() && !right; ++i) predicted[i] = (predicted[i] + 1) % 63;
+    submit.prediction_ids = predicted;
+    harness.Send(submit);
+    harness.RunFor(10'000'000);
+    const Answer& answer = harness.answer(request);
+    EXPECT_EQ(answer.tokens, solo.tokens);
+    EXPECT_GE(answer.accepted_predictions + answer.rejected_predictions, 8u) << request;
+    if (right) {
+      EXPECT_GE(answer.accepted_predictions, 8u);
+    }
+  }
+  harness.ExpectBooksBalance();
+}
+
 TEST_P(PredictionTest, AStopInsideItEndsTheAnswer) {
   const HarnessOptions options = Drafting();
   Harness harness(options);

@@ -136,7 +136,7 @@ TEST(AdapterArena, EntriesAreBoundedAndComeBack) {
     ASSERT_TRUE(place.ok()) << place.status();
     held.push_back(std::make_shared<ArenaAdapter>(arena, *place));
   }
-  EXPECT_TRUE(absl::IsResourceExhausted(arena->Put(parts, kLong).status()));
+  EXPECT_TRUE(absl::IsUnavailable(arena->Put(parts, kLong).status()));
   const ArenaPlace first = held[1]->place;
   held.erase(held.begin() + 1);
   EXPECT_EQ(arena->NumberOf(first.entry), 0u);
@@ -151,10 +151,10 @@ TEST(AdapterArena, ARankThatDoesNotTakeItAndAWorkerThatLeavesEndThePut) {
   const auto arena = MakeArena(1, 2);
   const Numbers numbers(7);
   const std::vector<Adapter> parts = {numbers.Of(), numbers.Of()};
-  EXPECT_TRUE(absl::IsDeadlineExceeded(arena->Put(parts, 20'000).status()));
+  EXPECT_TRUE(absl::IsUnavailable(arena->Put(parts, 20'000).status()));
   EXPECT_EQ(arena->NumberOf(0), 0u) << "the entry is free again";
   std::thread leaves([&] { arena->Close(); });
-  EXPECT_TRUE(absl::IsCancelled(arena->Put(parts, kLong).status()));
+  EXPECT_TRUE(absl::IsUnavailable(arena->Put(parts, kLong).status()));
   leaves.join();
 }
 
@@ -182,9 +182,9 @@ TEST(AdapterArena, NothingDamagedIsBelieved) {
   const auto piece = memory->bytes().last(piece_bytes);
   std::mt19937_64 rng(5);
   for (int round = 0; round < 20'000; ++round) {
-    const uint64_t head[2] = {1, round % 4 == 0 ? rng() : 3};
-    memcpy(piece.data(), head, sizeof(head));
-    for (size_t i = sizeof(head); i < 160; ++i) {
+    const uint64_t targets = round % 4 == 0 ? rng() : 3;
+    memcpy(piece.data(), &targets, sizeof(targets));
+    for (size_t i = sizeof(targets); i < 160; ++i) {
       piece[i] = std::byte(rng() % (rng() % 3 == 0 ? 256 : 3));
     }
     const auto read = arena->Read(0, 0, Targets(), kMaxRank);

@@ -131,35 +131,56 @@ QUIRE_DEVICE void Finish(const GemmParams& params, const Tile& tile) {
   }
 }
 
+// Pieces [first, last) of K. `ahead`: the kernel has not waited for earlier ones yet.
+struct GemmPieces {
+  int first;
+  int last;
+  bool ahead;
+};
+
+// Sums each piece from zero, and adds them in their order.
 template <class Tile>
-QUIRE_DEVICE void Gemm(const GemmParams& params) {
+QUIRE_DEVICE void SumPieces(const GemmParams& params, const GemmPieces& pieces, Tile& tile,
+                            Tile& total) {
   const int tiles = (params.k + kGemmDepth - 1) / kGemmDepth;
-  const bool apart = GridZ() > 1;
-  const int first_piece = apart ? BlockZ() : 0;
-  const int last_piece = apart ? BlockZ() + 1 : params.splits;
-  Tile tile;
-  Tile total;
-  for (int piece = first_piece; piece < last_piece; ++piece) {
-    const int first = piece * params.tiles_per_split;
-    const int last = first + params.tiles_per_split;
-    SumPiece(params, first, last < tiles ? last : tiles, piece == first_piece, tile);
-    if (piece == first_piece) {
+  for (int piece = pieces.first; piece < pieces.last; ++piece) {
+    const bool first = piece == pieces.first;
+    const int begin = piece * params.tiles_per_split;
+    const int end = begin + params.tiles_per_split;
+    SumPiece(params, begin, end < tiles ? end : tiles, pieces.ahead && first, tile);
+    if (first) {
       total = tile;
     } else {
       total.Add(tile);
     }
   }
-  if (apart) {
-    StorePiece(params, BlockZ(), total);
-    uint32_t* counter = params.counters + static_cast<size_t>(BlockY()) * GridX() + BlockX();
-    auto* flag = Shared<uint32_t>(Tile::kSharedBytes - 16);
-    if (!LastToArrive(counter, static_cast<uint32_t>(GridZ()), flag)) return;
-    LoadPiece(params, 0, total);
-    for (int piece = 1; piece < params.splits; ++piece) {
-      LoadPiece(params, piece, tile);
-      total.Add(tile);
-    }
+}
+
+// Where each piece has a block along z: stores this one's; the last to arrive adds all of them in
+// their order. False: another block does that. A word of shared memory at `flag_at` is free.
+template <class Tile>
+QUIRE_DEVICE bool MergePieces(const GemmParams& params, int flag_at, Tile& tile, Tile& total) {
+  StorePiece(params, BlockZ(), total);
+  uint32_t* counter = params.counters + static_cast<size_t>(BlockY()) * GridX() + BlockX();
+  if (!LastToArrive(counter, static_cast<uint32_t>(GridZ()), Shared<uint32_t>(flag_at))) {
+    return false;
   }
+  LoadPiece(params, 0, total);
+  for (int piece = 1; piece < params.splits; ++piece) {
+    LoadPiece(params, piece, tile);
+    total.Add(tile);
+  }
+  return true;
+}
+
+template <class Tile>
+QUIRE_DEVICE void Gemm(const GemmParams& params) {
+  const bool apart = GridZ() > 1;
+  const int first = apart ? BlockZ() : 0;
+  Tile tile;
+  Tile total;
+  SumPieces(params, {first, apart ? first + 1 : params.splits, true}, tile, total);
+  if (apart && !MergePieces(params, Tile::kSharedBytes - 16, tile, total)) return;
   total.Settle(params);
   Finish(params, total);
 }

@@ -4,29 +4,14 @@
 
 namespace quire::kernels::cuda {
 
-using AdapterFew = GroupedTile<GemmTile<8, 5>>;
-using AdapterSome = GroupedTile<GemmTile<32, 4>>;
-using AdapterMany = GroupedTile<GemmTile<128, 3>>;
-
-// Adds the pieces that this block's neighbours have stored, in their order. False: another block
-// does it.
-template <class Tile>
-QUIRE_DEVICE bool MergePieces(const GemmParams& product, Tile& tile, Tile& total) {
-  StorePiece(product, BlockZ(), total);
-  uint32_t* counter = product.counters + static_cast<size_t>(BlockY()) * GridX() + BlockX();
-  auto* flag = Shared<uint32_t>(Tile::kRowsAt - 16);
-  if (!LastToArrive(counter, static_cast<uint32_t>(GridZ()), flag)) return false;
-  LoadPiece(product, 0, total);
-  for (int piece = 1; piece < product.splits; ++piece) {
-    LoadPiece(product, piece, tile);
-    total.Add(tile);
-  }
-  return true;
-}
+using AdapterFew = GemmTile<8, 5>;
+using AdapterSome = GemmTile<32, 4>;
+using AdapterMany = GemmTile<128, 3>;
 
 // Blocks along z: slices, where there are several; else pieces of K.
-template <class Tile>
+template <class OneTile>
 QUIRE_DEVICE void AdapterProduct(const AdapterProductParams& params) {
+  using Tile = GroupedTile<OneTile>;
   WaitForEarlierKernels();
   LetLaterKernelsBegin();
   if (BlockX() >= *params.tile_count) return;
@@ -40,29 +25,12 @@ QUIRE_DEVICE void AdapterProduct(const AdapterProductParams& params) {
   }
   Tile::ReadRows({params.tokens + own.first, own.rows, 1, params.x_stride});
   const bool apart = params.slices == 1 && GridZ() > 1;
-  const int first_piece = apart ? BlockZ() : 0;
-  const int last_piece = apart ? BlockZ() + 1 : product.splits;
-  const int tiles = (product.k + kGemmDepth - 1) / kGemmDepth;
+  const int first = apart ? BlockZ() : 0;
   Tile tile;
   Tile total;
-  for (int piece = first_piece; piece < last_piece; ++piece) {
-    const int first = piece * product.tiles_per_split;
-    const int last = first + product.tiles_per_split;
-    SumPiece(product, first, last < tiles ? last : tiles, false, tile);
-    if (piece == first_piece) {
-      total = tile;
-    } else {
-      total.Add(tile);
-    }
-  }
-  if (apart && !MergePieces(product, tile, total)) return;
-  const float* turned = Turn(total);
-  const int32_t* tokens = params.tokens + own.first;
-  if (product.out_float32) {
-    StorePairs<Tile::kTokens, Tile::kOutStride, 4>(product, tokens, own.rows, turned);
-  } else {
-    StorePairs<Tile::kTokens, Tile::kOutStride, 8>(product, tokens, own.rows, turned);
-  }
+  SumPieces(product, {first, apart ? first + 1 : product.splits, false}, tile, total);
+  if (apart && !MergePieces(product, Tile::kRowsAt - 16, tile, total)) return;
+  FinishPairs(product, params.tokens + own.first, own.rows, total);
 }
 
 QUIRE_KERNEL_AHEAD(adapter_8, AdapterProductParams, kGemmThreads, 2) {
@@ -81,15 +49,11 @@ constexpr int kMostRowsApart = 32;  // wider tiles are for steps that fill the d
 
 int Ceil(int a, int b) { return (a + b - 1) / b; }
 
-template <class Tile>
-GemmKernel KernelOfTile(runtime::KernelHandle kernel) {
-  return {kernel, Tile::kTokens, static_cast<uint32_t>(Tile::kSharedBytes)};
-}
-
 GemmKernel KernelOf(int tile_rows) {
-  if (tile_rows == 8) return KernelOfTile<AdapterFew>(QUIRE_KERNEL_OF(adapter_8, kGemmThreads));
-  if (tile_rows == 32) return KernelOfTile<AdapterSome>(QUIRE_KERNEL_OF(adapter_32, kGemmThreads));
-  return KernelOfTile<AdapterMany>(QUIRE_KERNEL_OF(adapter_128, kGemmThreads));
+  if (tile_rows == 8) return GroupedKernelOf<AdapterFew>(QUIRE_KERNEL_OF(adapter_8, kGemmThreads));
+  if (tile_rows == 32)
+    return GroupedKernelOf<AdapterSome>(QUIRE_KERNEL_OF(adapter_32, kGemmThreads));
+  return GroupedKernelOf<AdapterMany>(QUIRE_KERNEL_OF(adapter_128, kGemmThreads));
 }
 
 runtime::Error CheckShape(const AdapterProductParams& params, int tile_rows) {

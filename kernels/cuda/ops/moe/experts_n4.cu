@@ -11,9 +11,9 @@ QUIRE_KERNEL_AHEAD(experts_n4_32, GroupedParams, kGemmThreads, 2) { GroupedGemm<
 QUIRE_KERNEL_AHEAD(experts_n4_128, GroupedParams, kGemmThreads, 1) { GroupedGemm<Many>(params); }
 
 GemmKernel ExpertKernelFloats4(int tile_rows) {
-  if (tile_rows == 8) return ExpertKernelOf<Few>(QUIRE_KERNEL_OF(experts_n4_8, kGemmThreads));
-  if (tile_rows == 32) return ExpertKernelOf<Some>(QUIRE_KERNEL_OF(experts_n4_32, kGemmThreads));
-  return ExpertKernelOf<Many>(QUIRE_KERNEL_OF(experts_n4_128, kGemmThreads));
+  if (tile_rows == 8) return GroupedKernelOf<Few>(QUIRE_KERNEL_OF(experts_n4_8, kGemmThreads));
+  if (tile_rows == 32) return GroupedKernelOf<Some>(QUIRE_KERNEL_OF(experts_n4_32, kGemmThreads));
+  return GroupedKernelOf<Many>(QUIRE_KERNEL_OF(experts_n4_128, kGemmThreads));
 }
 
 }  // namespace quire::kernels::cuda

@@ -11,9 +11,9 @@ QUIRE_KERNEL_AHEAD(experts_q6_32, GroupedParams, kGemmThreads, 2) { GroupedGemm<
 QUIRE_KERNEL_AHEAD(experts_q6_128, GroupedParams, kGemmThreads, 1) { GroupedGemm<Many>(params); }
 
 GemmKernel ExpertKernel6(int tile_rows) {
-  if (tile_rows == 8) return ExpertKernelOf<Few>(QUIRE_KERNEL_OF(experts_q6_8, kGemmThreads));
-  if (tile_rows == 32) return ExpertKernelOf<Some>(QUIRE_KERNEL_OF(experts_q6_32, kGemmThreads));
-  return ExpertKernelOf<Many>(QUIRE_KERNEL_OF(experts_q6_128, kGemmThreads));
+  if (tile_rows == 8) return GroupedKernelOf<Few>(QUIRE_KERNEL_OF(experts_q6_8, kGemmThreads));
+  if (tile_rows == 32) return GroupedKernelOf<Some>(QUIRE_KERNEL_OF(experts_q6_32, kGemmThreads));
+  return GroupedKernelOf<Many>(QUIRE_KERNEL_OF(experts_q6_128, kGemmThreads));
 }
 
 }  // namespace quire::kernels::cuda

@@ -65,6 +65,18 @@ QUIRE_DEVICE void StorePairs(const GemmParams& params, const int32_t* pairs, int
   }
 }
 
+// The sums of a tile, each row to that of its pair.
+template <class Tile>
+QUIRE_DEVICE void FinishPairs(const GemmParams& params, const int32_t* pairs, int rows,
+                              const Tile& total) {
+  const float* turned = Turn(total);
+  if (params.out_float32) {
+    StorePairs<Tile::kTokens, Tile::kOutStride, 4>(params, pairs, rows, turned);
+  } else {
+    StorePairs<Tile::kTokens, Tile::kOutStride, 8>(params, pairs, rows, turned);
+  }
+}
+
 template <class OneTile>
 QUIRE_DEVICE void GroupedGemm(const GroupedParams& params) {
   using Tile = GroupedTile<OneTile>;
@@ -78,30 +90,14 @@ QUIRE_DEVICE void GroupedGemm(const GroupedParams& params) {
   if (product.quantised.data != nullptr) product.quantised.data += weights;
   if (product.bias != nullptr) product.bias += own.expert * params.bias_floats;
   Tile::ReadRows({params.pairs + own.first, own.rows, params.per_row, product.k});
-  const int tiles = (product.k + kGemmDepth - 1) / kGemmDepth;
   Tile tile;
   Tile total;
-  for (int piece = 0; piece < product.splits; ++piece) {
-    const int first = piece * product.tiles_per_split;
-    const int last = first + product.tiles_per_split;
-    SumPiece(product, first, last < tiles ? last : tiles, false, tile);
-    if (piece == 0) {
-      total = tile;
-    } else {
-      total.Add(tile);
-    }
-  }
-  const float* turned = Turn(total);
-  const int32_t* pairs = params.pairs + own.first;
-  if (product.out_float32) {
-    StorePairs<Tile::kTokens, Tile::kOutStride, 4>(product, pairs, own.rows, turned);
-  } else {
-    StorePairs<Tile::kTokens, Tile::kOutStride, 8>(product, pairs, own.rows, turned);
-  }
+  SumPieces(product, {0, product.splits, false}, tile, total);
+  FinishPairs(product, params.pairs + own.first, own.rows, total);
 }
 
 template <class Tile>
-GemmKernel ExpertKernelOf(runtime::KernelHandle kernel) {
+GemmKernel GroupedKernelOf(runtime::KernelHandle kernel) {
   return {kernel, Tile::kTokens, static_cast<uint32_t>(GroupedTile<Tile>::kSharedBytes)};
 }
 
