@@ -21,9 +21,8 @@ double GeluTanh(double x) {
 std::vector<double> Normed(const NormOp& op, const std::vector<double>& x,
                            const std::vector<double>* weight, const std::vector<double>* bias) {
   double mean = 0.0;
-  if (op.kind == NormOp::Kind::kLayer) {
-    for (double v : x) mean += v / static_cast<double>(x.size());
-  }
+  const double share = op.kind == NormOp::Kind::kLayer ? 1.0 / static_cast<double>(x.size()) : 0.0;
+  for (double v : x) mean += v * share;
   double variance = 0.0;
   for (double v : x) variance += (v - mean) * (v - mean) / static_cast<double>(x.size());
   std::vector<double> y(x.size());
